@@ -1,0 +1,27 @@
+"""Calibrated confidence from private data."""
+
+from privcal import methods, metrics, queries
+from privcal.calibrate import Result, calibrate
+from privcal.errors import CalibrationError, InputError, Refused
+from privcal.fit import Fit, fit_temperature
+from privcal.maps import BinsMap, Map, TemperatureMap, load_map
+from privcal.metrics import (
+    accuracy,
+    brier,
+    brier_multiclass,
+    classwise_ece,
+    debiased_ece,
+    debiased_rms,
+    ece,
+    equal_mass_ece,
+    mce,
+    mean_confidence,
+    nll,
+)
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import Policy
+from privcal.readers import read_scores
+from privcal.scores import Scores
+from privcal.source import Answer, Source
+
+__version__ = "0.1.0"

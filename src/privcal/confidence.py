@@ -1,0 +1,141 @@
+"""The hot kernel: top-class confidence, log-likelihood and their derivatives at temperature T.
+
+With z = logit − top logit of its row and β = 1/T, everything is made of the row sums
+
+    S0 = Σ exp(βz),   S1 = Σ z·exp(βz),   S2 = Σ z²·exp(βz):
+
+confidence is 1/S0, the log-likelihood of label y is βz_y − log S0, and their derivatives in β
+follow from S1 and S2. The top class contributes exactly 1 to S0, so nothing overflows.
+
+Rows are worked in blocks that stay in cache, on a few threads (NumPy releases the GIL), with
+no second (n, m) array. Every operation on a row is elementwise or a reduction along that row
+alone, so a row's value is the same to the last bit whatever block, thread or batch it is in;
+no matrix product is used, because its last bits change with the shape. Privacy rests on this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privcal.errors import InputError
+from privcal.scores import BLOCK, FloatArray, Outputs, Scores
+
+MIN_TEMPERATURE = 0.01
+MAX_TEMPERATURE = 100.0
+
+_FLOOR = -1e30
+"""Stands for −∞ in z, so that z·exp(βz) is −0 rather than NaN."""
+
+Scratch = npt.NDArray[Any]
+
+
+def check_temperature(temperature: float) -> float:
+    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # also catches NaN
+        raise InputError(
+            f"temperature must be from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}, not {temperature}"
+        )
+    return float(temperature)
+
+
+def default_threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def confidence(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
+    """The probability of the predicted class of each row at `temperature`, in (0, 1]."""
+    return np.asarray(1.0 / exp_sums(outputs, temperature, threads))
+
+
+def nll(scores: Scores, temperature: float, threads: int | None = None) -> FloatArray:
+    """The negative log-likelihood of each row's label at `temperature`."""
+    log_sum = np.log(exp_sums(scores.outputs, temperature, threads))
+    return np.asarray(log_sum - scores.label_margin / temperature)
+
+
+def exp_sums(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
+    """S0 of each row."""
+    beta = 1.0 / check_temperature(temperature)
+    sums = np.empty(outputs.rows)
+
+    def work(rows: slice, z: Scratch) -> None:
+        outputs.shifted(rows, z)
+        np.multiply(z, beta, out=z)
+        np.exp(z, out=z)
+        sums[rows] = z.sum(axis=1)
+
+    for_blocks(outputs, work, outputs.dtype, 1, threads)
+    return sums
+
+
+def moments(
+    outputs: Outputs, beta: float, dtype: Any = np.float64, threads: int | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """For exact fits: S0 of each row, and the mean and variance of z.
+
+    The mean is S1/S0 = d(log S0)/dβ, the variance S2/S0 − (S1/S0)² = d²(log S0)/dβ².
+    """
+    sums, means, variances = (np.empty(outputs.rows) for _ in range(3))
+    dtype = np.dtype(dtype)
+    may_overflow = outputs.kind == "probabilities" or outputs.array.dtype.itemsize >= dtype.itemsize
+
+    def work(rows: slice, z: Scratch, e: Scratch) -> None:
+        outputs.shifted(rows, z)
+        if may_overflow:
+            np.maximum(z, _FLOOR, out=z)
+        np.multiply(z, beta, out=e)
+        np.exp(e, out=e)
+        sums[rows] = s0 = e.sum(axis=1)
+        means[rows] = mean = np.einsum("ij,ij->i", e, z) / s0
+        np.multiply(e, z, out=e)
+        variances[rows] = np.einsum("ij,ij->i", e, z) / s0 - mean**2
+
+    for_blocks(outputs, work, dtype, 2, threads)
+    return sums, means, variances
+
+
+def for_blocks(
+    outputs: Outputs,
+    work: Callable[..., None],
+    dtype: np.dtype[Any],
+    scratches: int,
+    threads: int | None = None,
+) -> None:
+    """Call `work(rows, *scratch)` once for every block of rows, on up to `threads` threads.
+
+    Threads are made for the call: a pool kept between calls would hang after a fork, and
+    starting a thread costs less than one block.
+    """
+    blocks = outputs.blocks()  # generators are not safe to share: hence the lock
+    lock = threading.Lock()
+    failures: list[BaseException] = []
+    height = min(outputs.rows, max(1, BLOCK // outputs.classes))
+
+    def loop() -> None:
+        scratch = [np.empty((height, outputs.classes), dtype) for _ in range(scratches)]
+        with np.errstate(all="ignore"):
+            while not failures:
+                with lock:
+                    rows = next(blocks, None)
+                if rows is None:
+                    return
+                try:
+                    work(rows, *(s[: rows.stop - rows.start] for s in scratch))
+                except BaseException as failure:
+                    failures.append(failure)
+
+    outputs.top  # noqa: B018  computed once, before the threads need it
+    wanted = min(threads or default_threads(), -(-outputs.rows // max(1, height)))
+    helpers = [threading.Thread(target=loop, daemon=True) for _ in range(wanted - 1)]
+    for helper in helpers:
+        helper.start()
+    loop()
+    for helper in helpers:
+        helper.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,48 @@
+"""The three ways things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class InputError(ValueError):
+    """Something given to privcal is wrong; the message says what, where, and what to do."""
+
+
+# A closed list: a code depends on the request, the policy and the ledger, never on rows.
+REFUSALS = {
+    "bad_request": "the request is malformed or outside the limits of its query family",
+    "asker": "the policy does not let this asker ask",
+    "query": "the policy does not allow this kind of query",
+    "model": "the scores come from another model than the request names",
+    "over_request_limit": "the policy allows less epsilon for one request",
+    "over_budget": "not enough of the budget is left",
+    "id_conflict": "this request id was used before for another query or another epsilon",
+    "lost": "this request was charged but its answer was lost; it is never drawn again",
+    "ledger_missing": "the ledger is missing; only the owner can create one",
+    "ledger_rolled_back": "the ledger is older than its high-water mark; the owner must reconcile it",
+    "unavailable": "the source cannot answer",
+}
+
+
+class Refused(RuntimeError):
+    """A source said no. `code` is one of `REFUSALS`; nothing about the rows is in it.
+
+    The reason behind an `unavailable` is chained as `__cause__` for the owner's own
+    terminal; whoever carries a refusal to a distant asker must send the code alone.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"{code}: {REFUSALS[code]}")
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str]]:
+        return (Refused, (self.code,))
+
+
+class CalibrationError(RuntimeError):
+    """A run that could not finish. `spent` is what each source was charged all the same."""
+
+    def __init__(self, message: str, spent: Sequence[float]) -> None:
+        super().__init__(message)
+        self.spent = tuple(spent)

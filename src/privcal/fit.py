@@ -1,0 +1,217 @@
+"""Exact, non-private temperature fits: the no-privacy columns of the paper.
+
+nll        the maximum-likelihood temperature (NLL-T)
+accuracy   mean confidence equal to accuracy (Acc-T)
+ece        least expected calibration error (ECE-T)
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from privcal.confidence import check_temperature, confidence, moments
+from privcal.errors import InputError
+from privcal.metrics import ece
+from privcal.scores import Scores
+
+Objective = Literal["nll", "accuracy", "ece"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+TOLERANCE = 1e-6
+"""How near the fitted temperature is to the optimum."""
+
+_WARM_ROWS = 2048
+_MAX_STEPS = 100
+
+
+class OutsideBounds(UserWarning):
+    """The best temperature lies outside the bounds; the nearest bound was returned."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An exact fit.
+
+    `value` is the objective there: mean NLL, |accuracy − mean confidence|, or ECE. `outside`
+    is None, or which way the optimum lies ("below", "above"), or "flat" where every
+    temperature is as good.
+    """
+
+    temperature: float
+    objective: str
+    value: float
+    outside: Literal["below", "above", "flat"] | None = None
+
+    @property
+    def message(self) -> str:
+        """What a person should know about this fit, in one sentence."""
+        if self.outside is None:
+            return f"temperature {self.temperature:.6f} by {self.objective}"
+        if self.outside == "flat":
+            return f"every temperature is equally good by {self.objective}; nothing to fit"
+        return (
+            f"the best temperature by {self.objective} lies {self.outside} the bound "
+            f"{self.temperature:g}, which was returned"
+        )
+
+
+def fit_temperature(
+    scores: Scores,
+    objective: Objective = "nll",
+    bounds: tuple[float, float] = (0.05, 20.0),
+    bins: int = 15,
+) -> Fit:
+    """The exact temperature for some scores, to 1e-6. No privacy: the rows decide every digit.
+
+    Where the optimum lies outside `bounds` (accuracy 1.0, say, would need T → 0) the nearest
+    bound is returned, `Fit.outside` says so, and an `OutsideBounds` warning is given.
+
+    Mean NLL is convex in 1/T and |accuracy − mean confidence| unimodal, so those two are
+    solved as roots of a monotone function by safeguarded Newton steps. ECE is neither: it
+    jumps wherever a row changes bin. There a grid over log T is refined around its best
+    points, which finds the least value on a grid of step 1e-6 around them, not a proof of
+    global optimality.
+    """
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, not {objective!r}")
+    lo, hi = (check_temperature(t) for t in bounds)
+    if lo >= hi:
+        raise InputError(f"bounds must be (lower, upper), not {bounds}")
+    if len(scores) == 0:
+        raise InputError("there are no rows to fit")
+    fit = (
+        _fit_ece(scores, lo, hi, bins)
+        if objective == "ece"
+        else _fit_root(scores, objective, lo, hi)
+    )
+    if fit.outside:
+        warnings.warn(fit.message, OutsideBounds, stacklevel=2)
+    return fit
+
+
+Outside = Literal["below", "above", "flat"] | None
+Slope = Callable[[float, bool], tuple[float, float, float]]
+
+
+def _fit_root(scores: Scores, objective: Objective, lo: float, hi: float) -> Fit:
+    start = 1.0 / min(max(1.0, lo), hi)
+    # Large data: solve for a sample of rows first, so that all rows are read only twice.
+    if len(scores) > 4 * _WARM_ROWS:
+        sample = scores.take(slice(None, None, len(scores) // _WARM_ROWS))
+        start, _, _ = _solve(_slope(sample, objective), 1 / hi, 1 / lo, start, 1e-3)
+    beta, value, outside = _solve(_slope(scores, objective), 1 / hi, 1 / lo, start, TOLERANCE)
+    if objective == "accuracy" and outside is None:
+        value = 0.0  # a root, not a minimum: met, to the tolerance
+    # 1/(1/hi) need not be hi again.
+    temperature = {"above": hi, "below": lo}.get(outside or "", min(max(1 / beta, lo), hi))
+    return Fit(temperature, objective, value, outside)
+
+
+def _slope(scores: Scores, objective: Objective) -> Slope:
+    """The objective at β, a function that increases through 0 at its optimum, and the
+    derivative of that function.
+
+    nll: d(mean NLL)/dβ = mean(E[z] − z_label), whose derivative mean(Var[z]) is never negative.
+    accuracy: mean confidence − accuracy; d(1/S0)/dβ = −E[z]/S0 is never negative as z ≤ 0.
+    """
+    accuracy = float(scores.correct.mean())
+    label = float(scores.label_margin.mean())
+    large = len(scores) * scores.classes > 1 << 22
+
+    def slope(beta: float, coarse: bool) -> tuple[float, float, float]:
+        dtype = scores.outputs.dtype if coarse and large else np.float64
+        sums, mean, variance = moments(scores.outputs, beta, dtype)
+        if objective == "nll":
+            value = float(np.log(sums).mean()) - beta * label
+            return value, float(mean.mean()) - label, float(variance.mean())
+        gap = float(np.mean(1 / sums)) - accuracy
+        return abs(gap), gap, float(np.mean(-mean / sums))
+
+    return slope
+
+
+def _solve(
+    slope: Slope, lo: float, hi: float, start: float, tolerance: float
+) -> tuple[float, float, Outside]:
+    """The optimum in [lo, hi] to `tolerance` in T = 1/β, and the objective there.
+
+    Newton steps on the increasing function, kept inside the bracket known so far; a bound is
+    evaluated only when a step wants to cross it. The first evaluation may be coarse, because
+    the result always rests on a later one. Stops when the error left after a step, estimated
+    from the change of the derivative between the last two points, is below the tolerance.
+    """
+    below, above = lo, hi  # the root lies between these two, unless it is outside [lo, hi]
+    seen_lo = seen_hi = False
+    beta = start
+    last: tuple[float, float] | None = None
+    for _ in range(_MAX_STEPS):
+        value, g, dg = slope(beta, last is None)
+        if not (math.isfinite(g) and math.isfinite(dg)):
+            break
+        if g == 0:
+            return beta, value, "flat" if dg == 0 else None
+        if g < 0:
+            if beta == hi:  # still increasing at the largest β: the optimal T is below
+                return hi, value, "below"
+            below, seen_lo = beta, True
+        else:
+            if beta == lo:
+                return lo, value, "above"
+            above, seen_hi = beta, True
+        scale = tolerance * beta * beta / 4  # tolerance in T, as one in β
+        step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
+        target = beta + step
+        if above - below <= scale:
+            return beta, value, None
+        if last is not None and below < target < above and abs(step) < 1e-2 * beta:
+            curvature = abs(dg - last[1]) / max(abs(beta - last[0]), 1e-300) / (2 * dg)
+            if curvature * step * step <= scale:
+                # The objective at the target, to third order in the step.
+                return target, value + g * step + dg * step * step / 2, None
+        last = (beta, dg)
+        if target >= above:
+            target = math.sqrt(below * above) if seen_hi else hi
+        elif target <= below:
+            target = math.sqrt(below * above) if seen_lo else lo
+        beta = target
+    raise RuntimeError(
+        f"the temperature fit did not converge: after {_MAX_STEPS} steps T is between "
+        f"{1 / above:g} and {1 / below:g}"
+    )
+
+
+def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
+    correct = scores.correct
+    seen: dict[float, float] = {}
+
+    def value(temperature: float) -> float:
+        if temperature not in seen:
+            seen[temperature] = ece(confidence(scores.outputs, temperature), correct, bins)
+        return seen[temperature]
+
+    grid = np.geomspace(lo, hi, 97)
+    grid[0], grid[-1] = lo, hi
+    values = np.array([value(float(t)) for t in grid])
+    if np.ptp(values) == 0:
+        return Fit(min(max(1.0, lo), hi), "ece", float(values[0]), "flat")
+    best = grid[np.argsort(values, kind="stable")[:3]]
+    ratio = grid[1] / grid[0]
+    for centre in best:
+        at, width = float(centre), math.log(ratio)
+        while at * width > TOLERANCE:
+            near = at * np.exp(np.linspace(-width, width, 17))
+            candidates = [float(t) for t in near if lo <= t <= hi]
+            at = min([at, *candidates], key=value)
+            width /= 6
+    at = min(seen, key=lambda t: seen[t])
+    # A minimum at the very bound may have its optimum beyond it.
+    outside: Literal["below", "above"] | None = (
+        "below" if at == lo else "above" if at == hi else None
+    )
+    return Fit(at, "ece", seen[at], outside)

@@ -1,0 +1,234 @@
+"""Maps: the result of a calibration. Logits in, confidence out; one small JSON file.
+
+`confidence` is authoritative. `predict_proba` gives the predicted class that confidence and
+shares the rest among the other classes in proportion; where the predicted class would no longer
+be on top, its probability is raised by the least that keeps it there. Rows sum to 1 and the
+argmax never changes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from privcal.confidence import check_temperature, exp_sums, for_blocks
+from privcal.errors import InputError
+from privcal.metrics import bin_index, check_bins
+from privcal.scores import FloatArray, Outputs, Scores
+
+FORMAT = "privcal-map"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Map(ABC):
+    """What every map can do. `private` is False for a map fitted without noise."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def _confidence(self, outputs: Outputs) -> FloatArray: ...
+
+    @abstractmethod
+    def _values(self) -> dict[str, Any]:
+        """The map's own entries of the JSON file."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
+        """From the JSON file, checked."""
+
+    private: bool = field(default=True, kw_only=True)
+    provenance: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
+        """The calibrated probability that the predicted class of each row is right.
+
+        Takes logits, `probabilities=`, or a `Scores`.
+        """
+        return self._confidence(_outputs(logits, probabilities))
+
+    def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
+        """Calibrated probabilities (n, m) of all classes."""
+        outputs = _outputs(logits, probabilities)
+        return spread(outputs, self._confidence(outputs), self._other_temperature())
+
+    def _other_temperature(self) -> float:
+        return 1.0
+
+    def with_provenance(self, **facts: Any) -> Self:
+        return replace(self, provenance={**self.provenance, **facts})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            **self._values(),
+            "private": self.private,
+            "provenance": self.provenance,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the map as JSON; the file is whole or not there."""
+        write_atomically(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+
+@dataclass(frozen=True)
+class TemperatureMap(Map):
+    """softmax(logits / temperature). Strictly increasing in the score."""
+
+    kind = "temperature"
+    temperature: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+
+    def _confidence(self, outputs: Outputs) -> FloatArray:
+        return np.asarray(1.0 / exp_sums(outputs, self.temperature))
+
+    def _other_temperature(self) -> float:
+        return self.temperature
+
+    def _values(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
+
+    @classmethod
+    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
+        return cls(_number(document, "temperature"), **common)
+
+
+@dataclass(frozen=True)
+class BinsMap(Map):
+    """The confidence of a bin for every row in it: histogram binning.
+
+    `values[b]` replaces the confidence (at T = 1) of bin b of equal width; None keeps each
+    row's own. Not increasing, alone among maps: the paper defines it so.
+    """
+
+    kind = "bins"
+    values: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        check_bins(len(self.values))
+        for b, value in enumerate(self.values):
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"value of bin {b} must be in [0, 1], not {value}")
+
+    def _confidence(self, outputs: Outputs) -> FloatArray:
+        own = np.asarray(1.0 / exp_sums(outputs, 1.0))
+        table = np.array([math.nan if v is None else v for v in self.values])
+        binned = table[bin_index(own, len(table))]
+        return np.where(np.isnan(binned), own, binned)
+
+    def _values(self) -> dict[str, Any]:
+        return {"values": list(self.values)}
+
+    @classmethod
+    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
+        values = document.get("values")
+        if not isinstance(values, list):
+            raise InputError("values must be a list of numbers or null")
+        numbers = [v if v is None else _number({"values": v}, "values") for v in values]
+        return cls(tuple(numbers), **common)
+
+
+KINDS: dict[str, type[Map]] = {cls.kind: cls for cls in (TemperatureMap, BinsMap)}
+
+
+def load_map(path: str | Path) -> Map:
+    """Read a map; a file of a newer version or with values out of range is refused."""
+    try:
+        document = json.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read map {path}: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise InputError(f"{path} is not a map: it is not JSON, or is cut short") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InputError(f"{path} is not a privcal map")
+    version = document.get("version")
+    if version != VERSION:
+        raise InputError(f"map {path} has version {version}; this privcal reads version {VERSION}")
+    if document.get("kind") not in KINDS:
+        raise InputError(f"map {path} has unknown kind {document.get('kind')!r}")
+    private, provenance = document.get("private"), document.get("provenance")
+    if not isinstance(private, bool) or not isinstance(provenance, dict):
+        raise InputError(f"map {path} does not say whether it is private, or where it comes from")
+    try:
+        return KINDS[document["kind"]]._read(document, private=private, provenance=provenance)
+    except InputError as error:
+        raise InputError(f"map {path}: {error}") from None
+
+
+def spread(outputs: Outputs, confidence: FloatArray, temperature: float) -> FloatArray:
+    """Probabilities with `confidence` for the predicted class, the rest shared as at `temperature`."""
+    n, m = outputs.rows, outputs.classes
+    result = np.empty((n, m))
+    if m == 1:
+        result[:] = 1.0
+        return result
+
+    def work(rows: slice, p: FloatArray) -> None:
+        outputs.shifted(rows, p)
+        p /= temperature
+        np.exp(p, out=p)
+        here = np.arange(len(p)), outputs.predicted[rows]
+        p[here] = 0.0
+        others = p.sum(axis=1)
+        # A predicted class so certain that the others vanished: share among them evenly.
+        lonely = others == 0
+        p[lonely] = 1.0
+        p[here] = 0.0
+        others[lonely] = m - 1
+        p /= others[:, None]
+        rival = p.max(axis=1)
+        c = np.maximum(confidence[rows], rival / (1 + rival))
+        while True:
+            out = p * (1 - c)[:, None]
+            out[here] = c
+            wrong = out.argmax(axis=1) != here[1]
+            if not wrong.any():
+                break
+            c = np.where(wrong, np.nextafter(c, 1), c)
+        result[rows] = out
+
+    for_blocks(outputs, work, np.dtype(np.float64), 1)
+    return result
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _outputs(logits: Any, probabilities: Any) -> Outputs:
+    if isinstance(logits, Scores):
+        return logits.outputs
+    return (
+        logits
+        if isinstance(logits, Outputs)
+        else Outputs(logits=logits, probabilities=probabilities)
+    )
+
+
+def _number(document: dict[str, Any], name: str) -> float:
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{name} must be a number, not {value!r}")
+    return float(value)

@@ -1,0 +1,20 @@
+"""Acc-T, the paper's own method: the temperature at which mean confidence equals accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcal.maps import TemperatureMap
+from privcal.methods.base import Batch, Rounds, register
+from privcal.methods.search import Search
+from privcal.queries import Gap
+
+
+@register("acc-t")
+@dataclass(frozen=True)
+class AccT(Search):
+    def run(self, batch: Batch) -> Rounds:
+        found = yield from self.search(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
+        return [TemperatureMap(t) for t in found]

@@ -1,0 +1,93 @@
+"""What a method is, and the list of them.
+
+A method is written once, over a batch of B runs: it yields rounds of questions, receives the
+averages over sources, and returns one map for each run. A real calibration is a batch of one; a
+study is a batch of hundreds that differ in their rows and noise. So decisions are made with
+`np.where`, not `if`, and what is benchmarked is what ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from privcal.errors import InputError
+from privcal.maps import Map
+from privcal.queries import Query
+from privcal.scores import FloatArray
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a method is given: how many runs, the nano-ε each may spend, its own randomness."""
+
+    runs: int
+    nano_epsilon: int
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question to every source of every run, with its share of ε.
+
+    `temperatures` has one entry for each run and replaces the query's own; None where the
+    query has no temperature.
+    """
+
+    query: Query
+    nano_epsilon: int
+    temperatures: FloatArray | None = None
+
+    def for_run(self, run: int) -> Query:
+        return self.query if self.temperatures is None else self.query.at(self.temperatures[run])
+
+
+History = Sequence[FloatArray]
+"""The averages over sources for every `Ask` made so far, oldest first, each (B, length).
+
+All of them come back in every round, because a source that drops out drops out of the earlier
+averages too: only averages over the same sources may be compared."""
+
+Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
+
+
+class Method(Protocol):
+    """A frozen dataclass whose fields are the method's options, with a generator `run`."""
+
+    def run(self, batch: Batch) -> Rounds: ...
+
+
+_METHODS: dict[str, Callable[..., Method]] = {}
+_Class = TypeVar("_Class", bound=Callable[..., Method])
+
+
+def register(name: str) -> Callable[[_Class], _Class]:
+    def add(cls: _Class) -> _Class:
+        if name in _METHODS:
+            raise InputError(f"a method called {name!r} is already registered")
+        _METHODS[name] = cls
+        return cls
+
+    return add
+
+
+def names() -> list[str]:
+    """The registered methods, in the order of the paper's table, then others."""
+    first = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]
+    return [n for n in first if n in _METHODS] + sorted(set(_METHODS) - set(first))
+
+
+def make(name: str, **options: Any) -> Method:
+    """The method of that name with these options; unknown names and options are errors."""
+    if name not in _METHODS:
+        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
+    cls = _METHODS[name]
+    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            has = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise InputError(f"method {name} has no option {option!r}; {has}")
+    return cls(**options)

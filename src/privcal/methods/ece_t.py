@@ -1,0 +1,27 @@
+"""ECE-T: the temperature of least binned calibration error.
+
+Averaged over sources, then the absolute value, then the sum over bins: without noise this is
+the calibration error of all rows together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcal.maps import TemperatureMap
+from privcal.methods.base import Batch, Rounds, register
+from privcal.methods.search import Search
+from privcal.queries import BinnedGap
+
+
+@register("ece-t")
+@dataclass(frozen=True)
+class EceT(Search):
+    bins: int = 15
+
+    def run(self, batch: Batch) -> Rounds:
+        query = BinnedGap(bins=self.bins)
+        found = yield from self.search(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
+        return [TemperatureMap(t) for t in found]

@@ -1,0 +1,47 @@
+"""Histogram binning: one question, all of ε; each bin's confidence becomes its accuracy.
+
+Twice: with the paper's query (correct and total, sensitivity 2), and with one-hot cells (wrong
+and correct, sensitivity 1), which says the same with half the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcal.maps import BinsMap
+from privcal.methods.base import Ask, Batch, Rounds, register
+from privcal.queries import CellHistogram, Histogram
+from privcal.scores import FloatArray
+
+
+@register("histogram-binning")
+@dataclass(frozen=True)
+class HistogramBinning:
+    bins: int = 15
+
+    def run(self, batch: Batch) -> Rounds:
+        [answer] = yield [Ask(Histogram(self.bins), batch.nano_epsilon)]
+        return _maps(answer[:, : self.bins], answer[:, self.bins :])
+
+
+@register("histogram-binning-one-hot")
+@dataclass(frozen=True)
+class OneHotHistogramBinning:
+    bins: int = 15
+
+    def run(self, batch: Batch) -> Rounds:
+        [answer] = yield [Ask(CellHistogram(self.bins), batch.nano_epsilon)]
+        correct = answer[:, self.bins :]
+        return _maps(correct, answer[:, : self.bins] + correct)
+
+
+def _maps(correct: FloatArray, total: FloatArray) -> list[BinsMap]:
+    """A bin whose noisy total is not positive keeps each row's own confidence."""
+    known = total > 0
+    accuracy = np.clip(correct / np.where(known, total, 1.0), 0.0, 1.0)
+    return [
+        BinsMap(tuple(float(a) if k else None for a, k in zip(*run, strict=True)))
+        for run in zip(accuracy, known, strict=True)
+    ]

@@ -1,0 +1,70 @@
+"""Golden-section search over temperature, by noisy answers.
+
+K shrinkages need K + 1 answers, each with ε/(K + 1): two before the first shrinkage, one before
+each of the others. (The paper gives each answer ε/K in one place and ε/(K + 1) in another, and
+its listing draws one last sample that nothing uses.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privcal.confidence import check_temperature
+from privcal.errors import InputError
+from privcal.methods.base import Ask, Batch, History
+from privcal.privacy.epsilon import split
+from privcal.queries import Query
+from privcal.scores import FloatArray
+
+RATIO = (math.sqrt(5) - 1) / 2
+MAX_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Search:
+    """The options of every method that searches for a temperature."""
+
+    iterations: int = 5
+    bounds: tuple[float, float] = (0.5, 3.0)
+
+    def __post_init__(self) -> None:
+        k: Any = self.iterations
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_ITERATIONS:
+            raise InputError(
+                f"iterations must be a whole number from 1 to {MAX_ITERATIONS}, not {k!r}"
+            )
+        lo, hi = self.bounds
+        if not check_temperature(lo) < check_temperature(hi):
+            raise InputError(f"bounds must be (lower, upper), not {self.bounds}")
+
+    def search(
+        self, batch: Batch, query: Query, value: Callable[[FloatArray], FloatArray]
+    ) -> Generator[Sequence[Ask], History, FloatArray]:
+        """The temperature of each run that makes `value` of the averaged answer least.
+
+        Where the two inner values are equal the lower end moves up, as in the paper's listing.
+        """
+        share = split(batch.nano_epsilon, self.iterations + 1)
+        runs = np.arange(batch.runs)
+        lo, hi = (np.full(batch.runs, float(t)) for t in self.bounds)
+        left, right = hi - RATIO * (hi - lo), lo + RATIO * (hi - lo)
+        # Which answer, of all so far, belongs to the left and right point of each run.
+        at_left, at_right = np.zeros(batch.runs, int), np.ones(batch.runs, int)
+        history = yield [Ask(query, share[0], left), Ask(query, share[1], right)]
+        for shrinkage in range(1, self.iterations + 1):
+            values = np.stack([value(average) for average in history])
+            up = values[at_left, runs] >= values[at_right, runs]
+            lo, hi = np.where(up, left, lo), np.where(up, hi, right)
+            if shrinkage == self.iterations:
+                break
+            fresh = np.where(up, lo + RATIO * (hi - lo), hi - RATIO * (hi - lo))
+            newest = len(history)
+            left, right = np.where(up, right, fresh), np.where(up, fresh, left)
+            at_left, at_right = np.where(up, at_right, newest), np.where(up, newest, at_left)
+            history = yield [Ask(query, share[shrinkage + 1], fresh)]
+        return np.asarray((lo + hi) / 2)

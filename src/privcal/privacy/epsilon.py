@@ -1,0 +1,42 @@
+"""epsilon as whole numbers: everything inside counts in nano-epsilon."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from privcal.errors import InputError
+
+NANO = 10**9
+MAX_EPSILON = 10**6
+
+
+def to_nano(epsilon: float | int | str | Decimal | Fraction, what: str = "epsilon") -> int:
+    """Whole nano-epsilon, rounded down so that no more is spent than was said.
+
+    A float counts as the decimal a person would write for it: 0.1 is exactly 100,000,000.
+    """
+    try:
+        if isinstance(epsilon, bool):
+            raise TypeError
+        exact = epsilon if isinstance(epsilon, Fraction) else Fraction(Decimal(str(epsilon)))
+    except (InvalidOperation, TypeError, ValueError, OverflowError):
+        raise InputError(f"{what} must be a finite number, not {epsilon!r}") from None
+    if not 0 < exact <= MAX_EPSILON:
+        raise InputError(f"{what} must be above 0 and at most {MAX_EPSILON:,}, not {epsilon}")
+    nano = int(exact * NANO)
+    if nano == 0:
+        raise InputError(f"{what} must be at least 1e-9, not {epsilon}")
+    return nano
+
+
+def from_nano(nano: int) -> float:
+    return nano / NANO
+
+
+def split(nano: int, parts: int) -> list[int]:
+    """Shares that add up to `nano` exactly; the remainder goes to the first ones."""
+    share, rest = divmod(nano, parts)
+    if share == 0:
+        raise InputError(f"epsilon {from_nano(nano)} is too small to be split over {parts} queries")
+    return [share + (i < rest) for i in range(parts)]

@@ -1,0 +1,434 @@
+"""The ledger: the durable record of what left a source and what it cost.
+
+A request's life, in this order and no other:
+
+1. `charge` looks its key up. An answer already stored under the same key and digest comes back
+   free. The same key with another digest is refused (`id_conflict`). A charge without a stored
+   answer is refused (`lost`): its noise may have been seen, so it is never drawn again.
+2. Otherwise the cost is checked against the cap and committed to disk, in one transaction that
+   excludes every other process, and then the high-water mark is raised.
+3. Only then may noise be drawn, and `store` commits the answer before it leaves.
+
+So a crash anywhere can lose budget but never spend it twice, and concurrent askers can neither
+overspend nor get two noises for one charge.
+
+The file is SQLite with a rollback journal and `synchronous=EXTRA` (FULL, and the directory is
+synced too), so at rest a ledger is one file. Each operation opens it anew: a file removed,
+replaced or restored meanwhile is noticed, and nothing is shared across a fork. Each entry holds
+a hash over itself, the running total and the hash before it, so a damaged entry is noticed.
+
+**The high-water mark.** A second database, elsewhere (`marks.db` in the user's state folder, or
+where `PRIVCAL_MARKS` says), remembers how far each ledger had got. A ledger restored from an
+old copy is behind its mark and is refused until the owner reconciles it; a ledger whose file is
+gone is known to be gone, and a new one at its place starts with what the old one had spent.
+
+One ledger covers one population. That the same people's data could be opened under a second
+ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from privcal.errors import InputError, Refused
+from privcal.privacy.epsilon import from_nano, to_nano
+
+APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
+VERSION = 1
+BUSY_SECONDS = 60.0
+
+_SCHEMA = """
+CREATE TABLE ledger (id TEXT, secret BLOB, total INTEGER, created TEXT);
+CREATE TABLE entry (
+    seq INTEGER PRIMARY KEY,
+    asker TEXT, campaign TEXT, round INTEGER, place INTEGER,
+    query TEXT NOT NULL, digest TEXT NOT NULL,
+    epsilon INTEGER NOT NULL, spent INTEGER NOT NULL,
+    time TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL,
+    answer TEXT,
+    UNIQUE (asker, campaign, round, place)
+);
+"""
+_MARKS_SCHEMA = """
+CREATE TABLE IF NOT EXISTS mark (
+    id TEXT PRIMARY KEY, path TEXT NOT NULL, spent INTEGER NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What names a request: who asks, in which campaign, in which round, the how-manieth."""
+
+    asker: str
+    campaign: str
+    round: int = 0
+    index: int = 0
+
+    @classmethod
+    def parse(cls, asker: str, request_id: str) -> Key:
+        """From the readable form: "campaign/round/index", or "campaign" for the first of all."""
+        campaign, *numbers = request_id.split("/")
+        try:
+            whole = [int(n) for n in numbers if n.isascii() and n.isdigit()]
+            if (
+                len(whole) != len(numbers)
+                or len(whole) not in (0, 2)
+                or max(whole, default=0) >= 2**31
+            ):
+                raise ValueError
+        except ValueError:
+            raise InputError(
+                f"request id must look like campaign or campaign/round/index, not {request_id!r}"
+            ) from None
+        for what, name in (("asker", asker), ("campaign", campaign)):
+            if not name or len(name) > 200 or not name.isprintable():
+                raise InputError(f"{what} must be 1 to 200 printable characters, not {name!r}")
+        return cls(asker, campaign, *whole)
+
+    def __str__(self) -> str:
+        return f"{self.campaign}/{self.round}/{self.index}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger."""
+
+    key: Key | None
+    """None for budget written off by the owner."""
+    query: str
+    epsilon: float
+    time: str
+    answered: bool
+
+
+def default_marks() -> Path:
+    """Where high-water marks are kept: away from the ledgers, so that one restored from a
+    backup does not bring its old mark along."""
+    if "PRIVCAL_MARKS" in os.environ:
+        return Path(os.environ["PRIVCAL_MARKS"])
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "privcal" / "marks.db"
+
+
+class Ledger:
+    """The ledger in file `path`; `Ledger.create` makes one, `Ledger.in_memory` a fleeting one.
+
+    Making the object touches nothing: every operation looks at the file as it then is.
+    """
+
+    def __init__(self, path: str | Path, *, marks: str | Path | None = None) -> None:
+        self.path: Path | None = Path(path).absolute()
+        self._marks = Path(marks) if marks is not None else default_marks()
+        self._memory: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        epsilon: float | None = None,
+        *,
+        marks: str | Path | None = None,
+    ) -> Ledger:
+        """Make a new ledger, never over an existing file.
+
+        `epsilon` is a cap kept in the ledger itself, beside the policy's; the smaller rules.
+        Where the marks know of a ledger at this very path that is gone, what it had spent is
+        carried over.
+        """
+        ledger = cls(path, marks=marks)
+        assert ledger.path is not None
+        total = None if epsilon is None else to_nano(epsilon)
+        ledger.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # O_EXCL: two creators cannot both succeed.
+            os.close(os.open(ledger.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            raise InputError(f"{path} exists; a ledger is never overwritten") from None
+        try:
+            with ledger._open_marks() as marked:
+                lost = marked.execute(
+                    "SELECT COALESCE(MAX(spent), 0) FROM mark WHERE path = ?", (str(ledger.path),)
+                ).fetchone()[0]
+            with closing(_connect(ledger.path)) as db:
+                _initialise(db, total)
+                if lost:
+                    db.execute("BEGIN IMMEDIATE")
+                    _append(db, None, "carried over from a lost ledger", "", lost)
+                    db.execute("COMMIT")
+                ledger._raise_mark(db)
+        except BaseException:
+            ledger.path.unlink()
+            raise
+        return ledger
+
+    @classmethod
+    def in_memory(cls) -> Ledger:
+        """For experiments: forgotten when the process ends, and so no protection at all."""
+        ledger = cls.__new__(cls)
+        ledger.path = None
+        ledger._lock = threading.Lock()
+        ledger._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _initialise(ledger._memory, None)
+        return ledger
+
+    @property
+    def durable(self) -> bool:
+        return self.path is not None
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})" if self.durable else "Ledger(in memory: not durable)"
+
+    # --- what a source does -------------------------------------------------------------
+
+    def charge(self, key: Key, query: str, digest: str, nano: int, cap: int) -> list[int] | None:
+        """Charge a request durably, or return the answer it already has, or raise Refused.
+
+        None means: charged, and the caller must now draw the answer and `store` it.
+        """
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                self._check_mark(db)
+                spent = _head(db)[2]
+                found = db.execute(
+                    "SELECT digest, answer FROM entry"
+                    " WHERE asker = ? AND campaign = ? AND round = ? AND place = ?",
+                    (key.asker, key.campaign, key.round, key.index),
+                ).fetchone()
+                if found is not None:
+                    if found[0] != digest:
+                        raise Refused("id_conflict")
+                    if found[1] is None:
+                        raise Refused("lost")
+                    return [int(v) for v in json.loads(found[1])]
+                total = db.execute("SELECT total FROM ledger").fetchone()[0]
+                if spent + nano > min(cap, cap if total is None else total):
+                    raise Refused("over_budget")
+                _append(db, key, query, digest, nano)
+                db.execute("COMMIT")
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            self._raise_mark(db)
+        return None
+
+    def store(self, key: Key, answer: list[int]) -> None:
+        """Commit the answer of a charged request. Only after this may it leave."""
+        with self._open() as db:
+            changed = db.execute(
+                "UPDATE entry SET answer = ? WHERE answer IS NULL"
+                " AND asker = ? AND campaign = ? AND round = ? AND place = ?",
+                (json.dumps(answer), key.asker, key.campaign, key.round, key.index),
+            ).rowcount
+        if changed != 1:
+            raise Refused("lost")
+
+    @property
+    def secret(self) -> bytes:
+        """The key of the hash that chooses which rows of a person count."""
+        with self._open() as db:
+            return bytes(db.execute("SELECT secret FROM ledger").fetchone()[0])
+
+    # --- what its owner does ------------------------------------------------------------
+
+    @property
+    def nano_spent(self) -> int:
+        with self._open() as db:
+            return _head(db)[2]
+
+    @property
+    def nano_total(self) -> int | None:
+        """The cap kept in the ledger, if it has one."""
+        with self._open() as db:
+            total: int | None = db.execute("SELECT total FROM ledger").fetchone()[0]
+            return total
+
+    def set_total(self, epsilon: float) -> None:
+        """Change the cap kept in the ledger: the owner's decision, never an asker's."""
+        with self._open() as db:
+            db.execute("UPDATE ledger SET total = ?", (to_nano(epsilon),))
+
+    def entries(self) -> list[Entry]:
+        """Everything that left, oldest first, each link of the chain verified."""
+        with self._open() as db:
+            rows = db.execute(f"SELECT {_COLUMNS}, answer FROM entry ORDER BY seq").fetchall()
+        previous, spent = _ROOT, 0
+        for seq, row in enumerate(rows, 1):
+            spent += row[7]
+            if (
+                row[0] != seq
+                or row[8] != spent
+                or row[10] != previous
+                or row[11] != _hash(row[:11])
+            ):
+                raise InputError(f"ledger {self.path} is damaged at entry {seq}")
+            previous = row[11]
+        return [
+            Entry(
+                None if row[1] is None else Key(*row[1:5]),
+                row[5],
+                from_nano(row[7]),
+                row[9],
+                row[12] is not None,
+            )
+            for row in rows
+        ]
+
+    def nano_behind(self) -> int | None:
+        """By how many nano-ε the file is behind its mark; None where no mark is known."""
+        with self._open() as db:
+            mark = self._mark(db)
+            return None if mark is None else max(0, mark - _head(db)[2])
+
+    def reconcile(self, write_off: float | None = None) -> int:
+        """After a restore: write off what the file does not know was spent; returns nano-ε.
+
+        Where the mark is known, that is the difference to it. Where it is not (another
+        machine, say), only the owner can know, so `write_off` must be given; 0 is allowed.
+        """
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                mark = self._mark(db)
+                if mark is None and write_off is None:
+                    raise InputError(
+                        "no high-water mark is known for this ledger; say with write_off= how "
+                        "much epsilon left that it does not show (0 if it is the newest copy)"
+                    )
+                nano = max(0, (mark or 0) - _head(db)[2])
+                if write_off:
+                    nano = max(nano, to_nano(write_off, "write-off"))
+                if nano:
+                    _append(db, None, "written off", "", nano)
+                db.execute("COMMIT")
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            self._raise_mark(db)
+        return nano
+
+    # --- the file and its mark ----------------------------------------------------------
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A checked connection. Whatever is wrong with the file becomes a refusal."""
+        if self._memory is not None:
+            with self._lock:
+                yield self._memory
+            return
+        assert self.path is not None
+        if not self.path.is_file():
+            raise Refused("ledger_missing")
+        try:
+            with closing(_connect(self.path)) as db:
+                if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                    raise sqlite3.DatabaseError(f"{self.path} is not a privcal ledger")
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version != VERSION:
+                    raise sqlite3.DatabaseError(
+                        f"{self.path} was made by another version of privcal ({version})"
+                    )
+                yield db
+        except InputError:
+            raise
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            # The last two: an entry that does not parse, a row that is not there.
+            raise Refused("unavailable") from error
+
+    @contextmanager
+    def _open_marks(self) -> Iterator[sqlite3.Connection]:
+        self._marks.parent.mkdir(parents=True, exist_ok=True)
+        with closing(_connect(self._marks, create=True)) as marks:
+            marks.executescript(_MARKS_SCHEMA)
+            yield marks
+
+    def _mark(self, db: sqlite3.Connection) -> int | None:
+        """How much this ledger is known to have spent; None if this machine never saw it."""
+        with self._open_marks() as marks:
+            name = db.execute("SELECT id FROM ledger").fetchone()[0]
+            found = marks.execute("SELECT spent FROM mark WHERE id = ?", (name,)).fetchone()
+            return None if found is None else int(found[0])
+
+    def _check_mark(self, db: sqlite3.Connection) -> None:
+        """Inside the ledger's transaction, so that nobody can charge between the two looks."""
+        if self._memory is None:
+            mark = self._mark(db)
+            if mark is None or mark > _head(db)[2]:
+                raise Refused("ledger_rolled_back")
+
+    def _raise_mark(self, db: sqlite3.Connection) -> None:
+        """After the commit: a mark ahead of its ledger would look like a rollback."""
+        if self._memory is None:
+            name = db.execute("SELECT id FROM ledger").fetchone()[0]
+            with self._open_marks() as marks:
+                marks.execute(
+                    "INSERT INTO mark VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                    " path = excluded.path, spent = MAX(spent, excluded.spent)",
+                    (name, str(self.path), _head(db)[2]),
+                )
+
+
+def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
+    mode = "rwc" if create else "rw"
+    db = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_SECONDS,
+    )
+    db.execute("PRAGMA synchronous = EXTRA")
+    return db
+
+
+def _initialise(db: sqlite3.Connection, total: int | None) -> None:
+    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
+    db.execute(
+        "INSERT INTO ledger VALUES (?, ?, ?, ?)",
+        (secrets.token_hex(16), secrets.token_bytes(32), total, _now()),
+    )
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
+
+
+_COLUMNS = "seq, asker, campaign, round, place, query, digest, epsilon, spent, time, previous, hash"
+_ROOT = ""
+
+
+def _hash(fields: tuple[object, ...]) -> str:
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+
+
+def _head(db: sqlite3.Connection) -> tuple[int, str, int]:
+    """Number and hash of the newest entry, and the total after it."""
+    row = db.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+    if row is None:
+        return 0, _ROOT, 0
+    if row[11] != _hash(row[:11]):
+        raise sqlite3.DatabaseError("the newest entry of the ledger is damaged")
+    return row[0], row[11], row[8]
+
+
+def _append(db: sqlite3.Connection, key: Key | None, query: str, digest: str, nano: int) -> None:
+    seq, previous, spent = _head(db)
+    who = (None,) * 4 if key is None else (key.asker, key.campaign, key.round, key.index)
+    fields = (seq + 1, *who, query, digest, nano, spent + nano, _now(), previous)
+    db.execute(
+        f"INSERT INTO entry ({_COLUMNS}) VALUES ({', '.join('?' * 12)})", (*fields, _hash(fields))
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,109 @@
+"""What a source's owner allows."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from privcal.errors import InputError, Refused
+from privcal.privacy.epsilon import to_nano
+from privcal.queries import FAMILY, Query
+
+MAX_ROWS_PER_PERSON = 1000
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The owner's rules, as an object or a small TOML file with the same names.
+
+    Attributes
+    ----------
+    epsilon
+        All that may ever be spent on this population, over all askers and campaigns.
+    epsilon_per_request
+        The most one request may cost; by default the total.
+    queries
+        The kinds of query allowed; by default the whole family.
+    rows_per_person
+        Where person ids are given: how many rows of one person count. The noise grows with it.
+    askers
+        Who may ask; by default anyone who can reach the source.
+    model
+        The model these scores must come from; by default any.
+    """
+
+    epsilon: float = 1.0
+    epsilon_per_request: float | None = None
+    queries: tuple[str, ...] | None = None
+    rows_per_person: int = 1
+    askers: tuple[str, ...] | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        to_nano(self.epsilon, "policy epsilon")
+        if self.epsilon_per_request is not None:
+            to_nano(self.epsilon_per_request, "policy epsilon_per_request")
+        for name in ("queries", "askers"):
+            value = getattr(self, name)
+            if value is not None:
+                if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+                    raise InputError(f"policy {name} must be a list of names, not {value!r}")
+                object.__setattr__(self, name, tuple(value))
+        unknown = set(self.queries or ()) - set(FAMILY)
+        if unknown:
+            raise InputError(
+                f"policy queries: unknown kind {sorted(unknown)[0]!r}; the family is {', '.join(FAMILY)}"
+            )
+        rows = self.rows_per_person
+        if (
+            isinstance(rows, bool)
+            or not isinstance(rows, int)
+            or not 1 <= rows <= MAX_ROWS_PER_PERSON
+        ):
+            raise InputError(
+                f"policy rows_per_person must be a whole number from 1 to {MAX_ROWS_PER_PERSON}, not {rows!r}"
+            )
+        if self.model is not None and not isinstance(self.model, str):
+            raise InputError(f"policy model must be a name, not {self.model!r}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy from TOML; a name it does not know is an error, not a silence."""
+        try:
+            table: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read policy {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"policy {path} is not valid TOML: {error}") from None
+        known = {f.name for f in fields(cls)}
+        for name in table:
+            if name not in known:
+                raise InputError(
+                    f"policy {path} has no setting {name!r}; there are {', '.join(sorted(known))}"
+                )
+        return cls(**table)
+
+    @property
+    def nano_total(self) -> int:
+        return to_nano(self.epsilon)
+
+    @property
+    def nano_per_request(self) -> int:
+        return (
+            self.nano_total
+            if self.epsilon_per_request is None
+            else to_nano(self.epsilon_per_request)
+        )
+
+    def check(self, query: Query, nano_epsilon: int, asker: str, model: str | None) -> None:
+        """Raise Refused unless these rules allow the request. Rows play no part."""
+        if self.askers is not None and asker not in self.askers:
+            raise Refused("asker")
+        if self.queries is not None and query.kind not in self.queries:
+            raise Refused("query")
+        if self.model is not None and model is not None and model != self.model:
+            raise Refused("model")
+        if nano_epsilon > self.nano_per_request:
+            raise Refused("over_request_limit")

@@ -1,0 +1,301 @@
+"""The closed family of questions a source answers.
+
+A query is a frozen description of one bounded sum over rows. It never carries code, and a
+source rebuilds it from its own copy of these classes before it answers.
+
+How the bound is kept, for every query alike
+--------------------------------------------
+`Query.contributions` turns each row into whole numbers on the grid of 2⁻²⁰: clip, scale, round
+(towards zero where a row touches more than one cell, so rounding cannot add up), clip again as
+an integer, and count a row as zero if the L1 norm of its integers still exceeds `bound`. The
+answer before noise is the int64 sum of these rows.
+
+Proof of sensitivity. A row's integers depend on that row alone (see `privcal.confidence`) and
+their L1 norm is at most `bound` by the last step. Adding or removing one row therefore changes
+the vector of sums by at most `bound` in L1. Removing one person removes at most
+`rows_per_person` rows (see `privcal.source`), hence `rows_per_person · bound`. At most 2³¹ rows
+of at most 1000 · 2²⁰ each stay below 2⁶², so no sum wraps. ∎
+
+What remains for each class to show is that the bound is no smaller than what an honest row
+contributes, so that nothing is lost to the clipping.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privcal import confidence as kernel
+from privcal.confidence import check_temperature
+from privcal.errors import InputError
+from privcal.metrics import bin_index, check_bins
+from privcal.scores import FloatArray, IntArray, Scores
+
+GRID = 1 << 20
+"""Grid points in one unit: answers are multiples of 2⁻²⁰."""
+
+MAX_CLIP = 1000.0
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """What each row adds: `values[i, r]`, on the grid, to cell `cells[i, r]`."""
+
+    cells: IntArray
+    values: IntArray
+
+    def sum(self, length: int) -> IntArray:
+        total = np.zeros(length, np.int64)
+        np.add.at(total, self.cells.ravel(), self.values.ravel())
+        return total
+
+    def take(self, rows: Any) -> Contributions:
+        return Contributions(self.cells[rows], self.values[rows])
+
+
+@dataclass(frozen=True)
+class Query(ABC):
+    """One bounded sum. `length` numbers come back, with L1 sensitivity `sensitivity`."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """How many numbers the answer has."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """The most that one row can change the answer, in L1."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """For the data owner: what this asks, in plain words."""
+
+    @abstractmethod
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        """Cells and real values, each (n, touched cells)."""
+
+    @property
+    def bound(self) -> int:
+        """The sensitivity in grid points, rounded up."""
+        return math.ceil(self.sensitivity * GRID)
+
+    def contributions(self, scores: Scores) -> Contributions:
+        with np.errstate(all="ignore"):
+            cells, values = self._rows(scores)
+            values = np.where(np.isfinite(values), values, 0.0)
+            values = np.clip(values, -self.sensitivity, self.sensitivity) * GRID
+            rounded = np.rint(values) if values.shape[1] == 1 else np.trunc(values)
+            grid = np.clip(rounded.astype(np.int64), -self.bound, self.bound)
+            grid[np.abs(grid).sum(axis=1) > self.bound] = 0
+        return Contributions(np.clip(cells, 0, self.length - 1), grid)
+
+    def at(self, temperature: float) -> Query:
+        """The same question at another temperature."""
+        return replace(self, temperature=float(temperature))  # type: ignore[call-arg]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    def canonical(self) -> str:
+        """The one JSON spelling of this query."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def digest(self, nano_epsilon: int) -> str:
+        """Identifies the query together with the ε it is asked with."""
+        return hashlib.sha256(f"{self.canonical()}|{nano_epsilon}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Gap(Query):
+    """Σ (correct − confidence at T): what Acc-T asks.
+
+    Bound: correct is 0 or 1 and confidence is in [0, 1], so |correct − confidence| ≤ 1.
+    """
+
+    kind = "gap"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+
+    @property
+    def length(self) -> int:
+        return 1
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return (
+            f"how many were right, minus the summed confidence, at temperature {self.temperature:g}"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        gap = scores.correct - kernel.confidence(scores.outputs, self.temperature)
+        return np.zeros((len(scores), 1), np.int64), gap[:, None]
+
+
+@dataclass(frozen=True)
+class Nll(Query):
+    """Σ min(negative log-likelihood of the label at T, clip): what NLL-T asks.
+
+    Bound: each row is in [0, clip] after clipping. (The paper uses the unclipped sum and takes
+    10 for its sensitivity "in practice"; unclipped it has none.)
+    """
+
+    kind = "nll"
+    temperature: float = 1.0
+    clip: float = 10.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        if not 0 < self.clip <= MAX_CLIP:
+            raise InputError(f"clip must be above 0 and at most {MAX_CLIP:g}, not {self.clip}")
+        object.__setattr__(self, "clip", float(self.clip))
+
+    @property
+    def length(self) -> int:
+        return 1
+
+    @property
+    def sensitivity(self) -> float:
+        return self.clip
+
+    def describe(self) -> str:
+        return (
+            f"the summed log loss at temperature {self.temperature:g}, "
+            f"each row counted as at most {self.clip:g}"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        loss = np.maximum(kernel.nll(scores, self.temperature), 0.0)
+        return np.zeros((len(scores), 1), np.int64), loss[:, None]
+
+
+@dataclass(frozen=True)
+class BinnedGap(Query):
+    """Σ (correct − confidence at T) within each of `bins` equal-width bins: what ECE-T asks.
+
+    Bound: a row lies in exactly one bin, where it adds at most 1 in absolute value.
+    """
+
+    kind = "binned-gap"
+    temperature: float = 1.0
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        object.__setattr__(self, "bins", check_bins(self.bins))
+
+    @property
+    def length(self) -> int:
+        return self.bins
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return (
+            f"for each of {self.bins} ranges of confidence: how many were right, minus the "
+            f"summed confidence, at temperature {self.temperature:g}"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        c = kernel.confidence(scores.outputs, self.temperature)
+        return bin_index(c, self.bins)[:, None], (scores.correct - c)[:, None]
+
+
+@dataclass(frozen=True)
+class Histogram(Query):
+    """Correct rows, then all rows, of each bin of confidence at T = 1: the paper's histogram.
+
+    Bound: a row adds 1 to its bin's total and, if correct, 1 to its bin's correct count: 2.
+    """
+
+    kind = "histogram"
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bins", check_bins(self.bins))
+
+    @property
+    def length(self) -> int:
+        return 2 * self.bins
+
+    @property
+    def sensitivity(self) -> float:
+        return 2.0
+
+    def describe(self) -> str:
+        return (
+            f"for each of {self.bins} ranges of confidence: how many were right, how many there are"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        where = bin_index(kernel.confidence(scores.outputs, 1.0), self.bins)
+        cells = np.stack([where, where + self.bins], axis=1)
+        return cells, np.stack([scores.correct, np.ones(len(scores))], axis=1)
+
+
+@dataclass(frozen=True)
+class CellHistogram(Query):
+    """Wrong rows, then correct rows, of each bin of confidence at T = 1.
+
+    Bound: a row is either wrong or correct, so it adds 1 to exactly one cell: 1. It says the
+    same as `Histogram` (total = wrong + correct) with half the noise.
+    """
+
+    kind = "cell-histogram"
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bins", check_bins(self.bins))
+
+    @property
+    def length(self) -> int:
+        return 2 * self.bins
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return f"for each of {self.bins} ranges of confidence: how many were wrong, how many were right"
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        where = bin_index(kernel.confidence(scores.outputs, 1.0), self.bins)
+        cells = where + self.bins * scores.correct
+        return cells[:, None], np.ones((len(scores), 1))
+
+
+FAMILY: dict[str, type[Query]] = {
+    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram)
+}
+
+
+def parse(message: Any) -> Query:
+    """A query from its JSON form; anything outside the family is an InputError."""
+    if not isinstance(message, dict) or message.get("kind") not in FAMILY:
+        raise InputError(f"unknown query; the family is {', '.join(FAMILY)}")
+    cls = FAMILY[message["kind"]]
+    types = {f.name: f.type for f in fields(cls)}
+    values = {k: v for k, v in message.items() if k != "kind"}
+    for name, value in values.items():
+        if name not in types:
+            raise InputError(f"query {cls.kind} has no parameter {name!r}")
+        wanted = (int, np.integer) if types[name] == "int" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise InputError(f"query {cls.kind}: {name} must be a number, not {value!r}")
+        values[name] = int(value) if types[name] == "int" else float(value)
+    return cls(**values)

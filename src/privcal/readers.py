@@ -1,0 +1,195 @@
+"""Scores from files: npz, a pair of npy files (memory-mapped), Parquet and CSV."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcal.errors import InputError
+from privcal.scores import Outputs, Scores
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KINDS = ("logits", "probabilities")
+TABLES = (".parquet", ".csv")
+
+
+def read_scores(path: str | Path, *, model: str | None = None) -> Scores:
+    """Labelled scores from a file, by its ending.
+
+    .npz
+        Arrays `logits` or `probabilities`, `labels`, optionally `person`.
+    .npy
+        A file whose name contains `logits` or `probabilities`; the labels (and persons) are in
+        the file of the same name with `labels` (`person`) instead. Or the folder that holds
+        `logits.npy` and `labels.npy`. Opened as memory maps: they may be larger than memory.
+    .parquet, .csv
+        Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
+        (of class 1); optionally `person`.
+    """
+    return Scores(**_read(Path(path), labelled=True), model=model)
+
+
+def read_outputs(path: str | Path) -> Outputs:
+    """The same files, where labels may be missing and are not looked at."""
+    found = _read(Path(path), labelled=False)
+    return Outputs(**{k: v for k, v in found.items() if k in KINDS})
+
+
+def read_sources(path: str | Path, column: str, *, model: str | None = None) -> dict[str, Scores]:
+    """One Scores for each value of a column of a Parquet or CSV table, in order of appearance."""
+    path = Path(path)
+    if path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table; only Parquet and CSV have a column to split by")
+    table = _table(path)
+    if column not in table.columns:
+        raise InputError(f"{path} has no column {column!r}; it has {', '.join(table.columns)}")
+    if table[column].null_count():
+        row = int(table[column].is_null().arg_max() or 0)
+        raise InputError(f"{path}: {column} of row {row} is missing")
+    arrays = _named(path, lambda: Scores(**_from_table(path, table, labelled=True), model=model))
+    keys = [str(v) for v in table[column].to_list()]
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(keys):
+        rows.setdefault(value, []).append(row)
+    return {value: arrays.take(np.array(at)) for value, at in rows.items()}
+
+
+def _read(path: Path, *, labelled: bool) -> dict[str, Any]:
+    if not path.exists():
+        raise InputError(f"there is no file {path}")
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix == ".npy":
+        found = _read_npy(path, labelled)
+    elif suffix == ".npz":
+        found = _read_npz(path, labelled)
+    elif suffix in TABLES:
+        found = _from_table(path, _table(path), labelled)
+    else:
+        raise InputError(f"{path} has an unknown ending; use .npz, .npy, .parquet or .csv")
+    return found
+
+
+def _read_npz(path: Path, labelled: bool) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            keys = list(archive.files)
+            wanted = [k for k in (*KINDS, "labels", "person") if k in keys]
+            found = {k: archive[k] for k in wanted}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
+    kinds = [k for k in KINDS if k in found]
+    if len(kinds) != 1:
+        raise InputError(
+            f"{path} must hold either logits or probabilities; it holds {', '.join(keys) or 'nothing'}"
+        )
+    if labelled and "labels" not in found:
+        raise InputError(f"{path} holds no labels")
+    return found
+
+
+def _read_npy(path: Path, labelled: bool) -> dict[str, Any]:
+    if path.is_dir():
+        candidates = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
+        if len(candidates) != 1:
+            raise InputError(f"folder {path} must hold either logits.npy or probabilities.npy")
+        path = candidates[0]
+    kinds = [kind for kind in KINDS if kind in path.name]
+    if len(kinds) != 1:
+        raise InputError(
+            f"the name of {path} must say what it holds: logits or probabilities "
+            "(its labels are then in the file with labels in that place)"
+        )
+    found = {kinds[0]: _map_npy(path)}
+    for key, needed in (("labels", labelled), ("person", False)):
+        sibling = path.with_name(path.name.replace(kinds[0], key))
+        if sibling.exists():
+            found[key] = _map_npy(sibling)
+        elif needed:
+            raise InputError(f"there is no file {sibling} with the labels of {path}")
+    return found
+
+
+def _map_npy(path: Path) -> Any:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a readable .npy file, or is cut short ({error})") from None
+
+
+def _table(path: Path) -> pl.DataFrame:
+    import polars as pl
+
+    if not path.exists():
+        raise InputError(f"there is no file {path}")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pl.read_parquet(path)
+        # Two looks at the whole column rather than a guess from its first rows.
+        return pl.read_csv(path, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"cannot read {path}: {first}") from None
+
+
+def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, Any]:
+    columns = table.columns
+    groups = {
+        kind: sorted(
+            (c for c in columns if re.fullmatch(rf"{prefix}_\d+", c)),
+            key=lambda c: int(c.split("_")[1]),
+        )
+        for kind, prefix in (("logits", "logit"), ("probabilities", "probability"))
+    }
+    if "probability" in columns:
+        groups["probabilities"] = ["probability", *groups["probabilities"]]
+    present = {kind: names for kind, names in groups.items() if names}
+    if len(present) != 1 or (
+        "probability" in columns and len(present.get("probabilities", ())) > 1
+    ):
+        raise InputError(
+            f"{path} must have either columns logit_0, logit_1, … or probability_0, … or one "
+            f"probability; it has {', '.join(columns)}"
+        )
+    [(kind, names)] = present.items()
+    numbered = [n for n in names if n != "probability"]
+    for place, name in enumerate(numbered):
+        if int(name.split("_")[1]) != place:
+            raise InputError(f"{path} has {name} but no {name.split('_')[0]}_{place}")
+    for name in [*names, *(["label"] if labelled and "label" in columns else [])]:
+        column = table[name]
+        if column.null_count():
+            raise InputError(
+                f"{path}: {name} of row {int(column.is_null().arg_max() or 0)} is missing"
+            )
+        if not column.dtype.is_numeric() and len(column):
+            raise InputError(f"{path}: column {name} must hold numbers, not {column.dtype}")
+    found: dict[str, Any] = {kind: table.select(names).cast(_float(table, names)).to_numpy()}
+    if "label" in columns:
+        found["labels"] = table["label"].to_numpy()
+    elif labelled:
+        raise InputError(f"{path} has no column label")
+    if "person" in columns:
+        found["person"] = table["person"].to_list()
+    return found
+
+
+def _float(table: pl.DataFrame, names: list[str]) -> Any:
+    import polars as pl
+
+    narrow = all(table[name].dtype == pl.Float32 for name in names)
+    return pl.Float32 if narrow else pl.Float64
+
+
+def _named(path: Path, make: Any) -> Any:
+    """Errors about rows, with the file they are in."""
+    try:
+        return make()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
