@@ -25,3 +25,37 @@ from privcal.scores import Scores
 from privcal.source import Answer, Source
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "accuracy",
+    "Answer",
+    "BinsMap",
+    "brier",
+    "brier_multiclass",
+    "calibrate",
+    "CalibrationError",
+    "classwise_ece",
+    "debiased_ece",
+    "debiased_rms",
+    "ece",
+    "equal_mass_ece",
+    "Fit",
+    "fit_temperature",
+    "InputError",
+    "Ledger",
+    "load_map",
+    "Map",
+    "mce",
+    "mean_confidence",
+    "methods",
+    "metrics",
+    "nll",
+    "Policy",
+    "queries",
+    "read_scores",
+    "Refused",
+    "Result",
+    "Scores",
+    "Source",
+    "TemperatureMap",
+]

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from privcal import methods
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.maps import Map
-from privcal.methods.base import Ask, Batch
+from privcal.methods.base import Ask, Batch, drive
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.queries import Query
 from privcal.scores import FloatArray
@@ -27,7 +28,7 @@ class Answers(Protocol):
     name: str | None
 
     def answer(
-        self, query: Query, epsilon: Any, request_id: str, asker: str, model: str | None
+        self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
     ) -> Answer: ...
 
 
@@ -114,13 +115,7 @@ def calibrate(
     _check_distinct(sources)
     nano = to_nano(epsilon)
     run = _Run(sources, asker, campaign or secrets.token_hex(8), model, min_sources, progress)
-    rounds = chosen.run(Batch(1, nano, np.random.default_rng(seed)))
-    try:
-        asks = next(rounds)
-        while True:
-            asks = rounds.send(run.ask(asks))
-    except StopIteration as stop:
-        [found] = stop.value
+    [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
     facts = {
         "method": method,
         "options": {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()},
@@ -194,7 +189,7 @@ class _Run:
     def _answer(self, name: str, query: Query, nano: int, place: str) -> tuple[float, ...] | None:
         try:
             answer = self.sources[name].answer(
-                query, _decimal(nano), f"{self.campaign}/{place}", self.asker, self.model
+                query, Fraction(nano, NANO), f"{self.campaign}/{place}", self.asker, self.model
             )
             values = np.asarray(answer.values, np.float64)
             if values.shape != (query.length,) or not np.isfinite(values).all():
@@ -209,13 +204,6 @@ class _Run:
             return None
         self.nano_spent[name] += answer.nano_epsilon
         return tuple(float(v) for v in values)
-
-
-def _decimal(nano: int) -> Any:
-    """ε as an exact fraction: a float could lose the last nano."""
-    from fractions import Fraction
-
-    return Fraction(nano, NANO)
 
 
 def _names(sources: Sequence[Answers]) -> list[str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 
 from privcal.confidence import check_temperature, exp_sums, for_blocks
 from privcal.errors import InputError
+from privcal.files import replacing
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray, Outputs, Scores
 
@@ -79,7 +78,9 @@ class Map(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the map as JSON; the file is whole or not there."""
-        write_atomically(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        with replacing(path) as part:
+            text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
+            part.write_text(text + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -202,19 +203,6 @@ def spread(outputs: Outputs, confidence: FloatArray, temperature: float) -> Floa
 
     for_blocks(outputs, work, np.dtype(np.float64), 1)
     return result
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _outputs(logits: Any, probabilities: Any) -> Outputs:

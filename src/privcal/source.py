@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class Source:
     def answer(
         self,
         query: Query,
-        epsilon: float,
+        epsilon: float | Fraction,
         request_id: str,
         asker: str = "local",
         model: str | None = None,
@@ -137,6 +138,10 @@ class Source:
         with warnings.catch_warnings():  # a bound is an ordinary result on a handful of rows
             warnings.simplefilter("ignore")
             return fit_temperature(self.scores, objective, LOCAL_BOUNDS)
+
+    def counted_rows(self) -> IntArray:
+        """The rows that count towards answers; for the owner's eyes only."""
+        return np.arange(len(self.scores)) if self._kept is None else self._kept
 
     def _exact(self, query: Query) -> IntArray:
         contributions = query.contributions(self.scores)

@@ -54,6 +54,17 @@ averages too: only averages over the same sources may be compared."""
 Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
 
 
+def drive(rounds: Rounds, answer: Callable[[Sequence[Ask]], History]) -> Sequence[Map]:
+    """Run a method to its end: `answer` turns each round's questions into the history so far."""
+    try:
+        asks = next(rounds)
+        while True:
+            asks = rounds.send(answer(asks))
+    except StopIteration as stop:
+        maps: Sequence[Map] = stop.value
+        return maps
+
+
 class Method(Protocol):
     """A frozen dataclass whose fields are the method's options, with a generator `run`."""
 

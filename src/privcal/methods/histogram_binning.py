@@ -26,9 +26,9 @@ class HistogramBinning:
         return _maps(answer[:, : self.bins], answer[:, self.bins :])
 
 
-@register("histogram-binning-one-hot")
+@register("one-hot-binning")
 @dataclass(frozen=True)
-class OneHotHistogramBinning:
+class OneHotBinning:
     bins: int = 15
 
     def run(self, batch: Batch) -> Rounds:

@@ -18,7 +18,7 @@ replaced or restored meanwhile is noticed, and nothing is shared across a fork. 
 a hash over itself, the running total and the hash before it, so a damaged entry is noticed.
 
 **The high-water mark.** A second database, elsewhere (`marks.db` in the user's state folder, or
-where `PRIVCAL_MARKS` says), remembers how far each ledger had got. A ledger restored from an
+where `PRIVCAL_MARKS` or the ledger's maker said), remembers how far each ledger had got. A ledger restored from an
 old copy is behind its mark and is refused until the owner reconciles it; a ledger whose file is
 gone is known to be gone, and a new one at its place starts with what the old one had spent.
 
@@ -48,7 +48,7 @@ VERSION = 1
 BUSY_SECONDS = 60.0
 
 _SCHEMA = """
-CREATE TABLE ledger (id TEXT, secret BLOB, total INTEGER, created TEXT);
+CREATE TABLE ledger (id TEXT, secret BLOB, total INTEGER, marks TEXT, created TEXT);
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY,
     asker TEXT, campaign TEXT, round INTEGER, place INTEGER,
@@ -127,9 +127,8 @@ class Ledger:
     Making the object touches nothing: every operation looks at the file as it then is.
     """
 
-    def __init__(self, path: str | Path, *, marks: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path: Path | None = Path(path).absolute()
-        self._marks = Path(marks) if marks is not None else default_marks()
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
@@ -144,10 +143,11 @@ class Ledger:
         """Make a new ledger, never over an existing file.
 
         `epsilon` is a cap kept in the ledger itself, beside the policy's; the smaller rules.
-        Where the marks know of a ledger at this very path that is gone, what it had spent is
+        `marks` is another place for its high-water mark than the usual one. Where the marks know of a ledger at this very path that is gone, what it had spent is
         carried over.
         """
-        ledger = cls(path, marks=marks)
+        ledger = cls(path)
+        marks = None if marks is None else Path(marks).absolute()
         assert ledger.path is not None
         total = None if epsilon is None else to_nano(epsilon)
         ledger.path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,12 +157,12 @@ class Ledger:
         except FileExistsError:
             raise InputError(f"{path} exists; a ledger is never overwritten") from None
         try:
-            with ledger._open_marks() as marked:
+            with _open_marks(marks) as marked:
                 lost = marked.execute(
                     "SELECT COALESCE(MAX(spent), 0) FROM mark WHERE path = ?", (str(ledger.path),)
                 ).fetchone()[0]
             with closing(_connect(ledger.path)) as db:
-                _initialise(db, total)
+                _initialise(db, total, marks)
                 if lost:
                     db.execute("BEGIN IMMEDIATE")
                     _append(db, None, "carried over from a lost ledger", "", lost)
@@ -180,7 +180,7 @@ class Ledger:
         ledger.path = None
         ledger._lock = threading.Lock()
         ledger._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _initialise(ledger._memory, None)
+        _initialise(ledger._memory, None, None)
         return ledger
 
     @property
@@ -189,6 +189,12 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})" if self.durable else "Ledger(in memory: not durable)"
+
+    def known(self) -> bool:
+        """Whether the usual marks know of a ledger at this path, there or not."""
+        with _open_marks(None) as marks:
+            found = marks.execute("SELECT 1 FROM mark WHERE path = ?", (str(self.path),))
+            return found.fetchone() is not None
 
     # --- what a source does -------------------------------------------------------------
 
@@ -347,17 +353,10 @@ class Ledger:
             # The last two: an entry that does not parse, a row that is not there.
             raise Refused("unavailable") from error
 
-    @contextmanager
-    def _open_marks(self) -> Iterator[sqlite3.Connection]:
-        self._marks.parent.mkdir(parents=True, exist_ok=True)
-        with closing(_connect(self._marks, create=True)) as marks:
-            marks.executescript(_MARKS_SCHEMA)
-            yield marks
-
     def _mark(self, db: sqlite3.Connection) -> int | None:
         """How much this ledger is known to have spent; None if this machine never saw it."""
-        with self._open_marks() as marks:
-            name = db.execute("SELECT id FROM ledger").fetchone()[0]
+        name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
+        with _open_marks(place) as marks:
             found = marks.execute("SELECT spent FROM mark WHERE id = ?", (name,)).fetchone()
             return None if found is None else int(found[0])
 
@@ -371,8 +370,8 @@ class Ledger:
     def _raise_mark(self, db: sqlite3.Connection) -> None:
         """After the commit: a mark ahead of its ledger would look like a rollback."""
         if self._memory is None:
-            name = db.execute("SELECT id FROM ledger").fetchone()[0]
-            with self._open_marks() as marks:
+            name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
+            with _open_marks(place) as marks:
                 marks.execute(
                     "INSERT INTO mark VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
                     " path = excluded.path, spent = MAX(spent, excluded.spent)",
@@ -392,11 +391,20 @@ def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
     return db
 
 
-def _initialise(db: sqlite3.Connection, total: int | None) -> None:
+@contextmanager
+def _open_marks(place: str | Path | None) -> Iterator[sqlite3.Connection]:
+    path = default_marks() if place is None else Path(place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(_connect(path, create=True)) as marks:
+        marks.executescript(_MARKS_SCHEMA)
+        yield marks
+
+
+def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None) -> None:
     db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
     db.execute(
-        "INSERT INTO ledger VALUES (?, ?, ?, ?)",
-        (secrets.token_hex(16), secrets.token_bytes(32), total, _now()),
+        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?)",
+        (secrets.token_hex(16), secrets.token_bytes(32), total, marks and str(marks), _now()),
     )
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")

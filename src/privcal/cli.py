@@ -1,0 +1,697 @@
+"""The command line. Tables go to standard output (to standard error with --json), progress to
+standard error; --json prints one JSON document on standard output and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import privcal
+from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+
+if TYPE_CHECKING:
+    from privcal.privacy.ledger import Ledger
+    from privcal.privacy.policy import Policy
+    from privcal.scores import Scores
+    from privcal.source import Source
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Calibrated confidence from private data: correct a classifier's confidence from "
+    "differentially private answers of many sources.",
+    epilog="Start with `privcal demo`. Every command has `--help` with examples.",
+)
+ledger_app = typer.Typer(
+    no_args_is_help=True, help="A source's ledger: what left, and at what cost."
+)
+source_app = typer.Typer(no_args_is_help=True, help="For data owners.")
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(source_app, name="source")
+
+errors = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Bins = Annotated[int, typer.Option(help="Equal-width bins of confidence.")]
+Bounds = Annotated[
+    tuple[float, float] | None, typer.Option(help="Range of temperatures: lower and upper.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"privcal {privcal.__version__}")
+        raise typer.Exit
+
+
+# --- commands ----------------------------------------------------------------------------
+
+
+@app.command()
+def demo(
+    shift: Annotated[
+        str, typer.Option(help="A corruption of CIFAR-10-C, or clean.")
+    ] = "motion_blur",
+    sources: Annotated[int, typer.Option(help="How many private sources.")] = 50,
+    samples: Annotated[int, typer.Option(help="Rows of each source.")] = 30,
+    epsilon: Annotated[float, typer.Option(help="Budget of one method at each source.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="For the split; noise is never seeded.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the picture, maps and ledgers.")] = Path(
+        "privcal-demo"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Run every method on bundled real data, through real sources with real ledgers.
+
+    Splits the logits of a CIFAR-10 network under a corruption into small private sources and an
+    unseen rest, recalibrates with each method, and measures on the rest.
+
+    Example: `privcal demo --shift fog --sources 100 --epsilon 0.5`
+    """
+    from privcal.demo import run_demo
+
+    with _progress() as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def progress(method: str, step: Any) -> None:
+            if step is None:
+                bar.update(task, description=method)
+            else:
+                bar.advance(task)
+
+        result = run_demo(shift, sources, samples, epsilon, seed, out, progress)
+    table = Table(
+        title=f"CIFAR-10-C {shift}: {sources} sources of {samples} rows each\n"
+        f"measured on {result.test_rows:,} unseen rows, before → after",
+        caption="T: temperature. ECE: mean gap between confidence and accuracy. Brier: mean "
+        "squared error of the confidence. Lower is better; read both. ε: charged to each source. "
+        "Exact fit: ECE and Brier when the same rows are used without noise, which only public "
+        "data like these allow.",
+        box=box.SIMPLE_HEAD,
+    )
+    for name in ("method", "T", "ECE", "Brier", "ε", "exact fit"):
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for row in result.rows:
+        temperature = getattr(row.map, "temperature", None)
+        table.add_row(
+            row.method,
+            "bins" if temperature is None else f"{temperature:.3f}",
+            f"{row.before.ece:.3f} → {row.after.ece:.3f}",
+            f"{row.before.brier:.3f} → {row.after.brier:.3f}",
+            f"{row.spent:g}",
+            f"{row.exact.ece:.3f}, {row.exact.brier:.3f}" if row.exact else "",
+        )
+    files = {
+        "reliability diagrams": result.out / "reliability.png",
+        "maps": result.out / "maps",
+        "ledgers": result.out / "ledgers",
+    }
+    console = _console(as_json)
+    console.print(table)
+    for what, path in files.items():
+        console.print(f"{what}: {path}", highlight=False)
+    if as_json:
+        _print_json(
+            {
+                "shift": shift,
+                "sources": sources,
+                "samples": samples,
+                "epsilon": epsilon,
+                "seed": seed,
+                "test_rows": result.test_rows,
+                "methods": [
+                    {
+                        "method": row.method,
+                        "temperature": getattr(row.map, "temperature", None),
+                        "epsilon_spent": row.spent,
+                        "before": row.before.to_dict(),
+                        "after": row.after.to_dict(),
+                        "exact": row.exact.to_dict() if row.exact else None,
+                    }
+                    for row in result.rows
+                ],
+                "files": {what: str(path) for what, path in files.items()},
+            }
+        )
+
+
+@app.command()
+def calibrate(
+    source: Annotated[
+        list[Path], typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the map (JSON).")],
+    method: Annotated[
+        str, typer.Option(help="One of: " + ", ".join(privcal.methods.names()))
+    ] = "acc-t",
+    epsilon: Annotated[float, typer.Option(help="Budget of this run at each source.")] = 1.0,
+    source_column: Annotated[
+        str | None, typer.Option(help="A column that splits each table into sources.")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="The owners' rules (TOML), for all these sources.")
+    ] = None,
+    ledger_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the ledgers; by default beside the data.")
+    ] = None,
+    min_sources: Annotated[int, typer.Option(help="Stop if fewer are left.")] = 1,
+    model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    campaign: Annotated[
+        str | None,
+        typer.Option(help="Names the run; asked again under it, stored answers come back free."),
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Shrinkages of the search (K).")] = None,
+    bounds: Bounds = None,
+    bins: Annotated[int | None, typer.Option(help="Bins of ece-t and histogram binning.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Largest loss of a row in nll-t.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Recalibrate from the private answers of many sources, and write the map.
+
+    Every source keeps a durable ledger. For data never asked before, one is created with this
+    run's epsilon as its cap (or the policy's); a ledger that was there and is gone is refused.
+
+    Examples:
+
+    `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
+
+    `privcal calibrate icu.csv --source-column hospital --out map.json`
+    """
+    from privcal.calibrate import SourceDropped
+    from privcal.privacy.policy import Policy
+
+    rules = None if policy is None else Policy.load(policy)
+    options: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("iterations", iterations),
+            ("bounds", bounds),
+            ("bins", bins),
+            ("clip", clip),
+        )
+        if value is not None
+    }
+    privcal.methods.make(method, **options)
+    found = _read_sources(source, source_column, model)
+    _check_writable(out)
+    sources = _open_sources(found, rules, ledger_dir, epsilon)
+    with _progress() as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SourceDropped)  # said below
+        task = bar.add_task(method, total=None)
+        result = privcal.calibrate(
+            sources,
+            method,
+            epsilon,
+            min_sources=min_sources,
+            campaign=campaign,
+            model=model,
+            progress=lambda step: bar.update(
+                task,
+                description=f"{method}: question {step.asked + 1}",
+                completed=step.answered,
+                total=step.sources,
+            ),
+            **options,
+        )
+    result.map.save(out)
+    for name, reason in result.dropped.items():
+        errors.print(
+            f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False
+        )
+    console = _console(as_json)
+    temperature = getattr(result.map, "temperature", None)
+    summary = "per bin" if temperature is None else f"temperature {temperature:.4f}"
+    answered = len(sources) - len(result.dropped)
+    console.print(
+        f"{method}: {summary}, from {answered} of {len(sources)} sources, "
+        f"each charged epsilon {max(result.spent):g}; map written to {out}",
+        highlight=False,
+    )
+    console.print(
+        "Epsilon is per source: a person at k sources is exposed to k times as much.", style="dim"
+    )
+    if as_json:
+        _print_json(
+            {
+                "method": method,
+                "map": result.map.to_dict(),
+                "out": str(out),
+                "campaign": result.campaign,
+                "spent": {s.name: e for s, e in zip(sources, result.spent, strict=True)},
+                "dropped": result.dropped,
+                "rounds": [
+                    {
+                        "round": asked.round,
+                        "query": asked.query.to_dict(),
+                        "epsilon": asked.epsilon,
+                        "answers": asked.answers,
+                    }
+                    for asked in result.rounds
+                ],
+            }
+        )
+
+
+@app.command()
+def apply(
+    map: Annotated[Path, typer.Argument(help="A map written by calibrate or fit.")],
+    scores: Annotated[Path, typer.Argument(help="Scores; labels are not needed.")],
+    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv or .npz.")],
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probabilities of all classes too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Apply a map: predicted class and calibrated confidence of each row, in the same order.
+
+    Example: `privcal apply map.json scores.npz --out calibrated.parquet`
+    """
+    from privcal.files import write_columns
+    from privcal.readers import read_outputs
+
+    loaded = privcal.load_map(map)
+    outputs = _named(scores, lambda: read_outputs(scores))
+    columns: dict[str, Any] = {
+        "predicted": outputs.predicted,
+        "confidence": loaded.confidence(outputs),
+    }
+    if probabilities:
+        table = loaded.predict_proba(outputs)
+        columns |= {f"probability_{j}": table[:, j] for j in range(outputs.classes)}
+    write_columns(out, columns)
+    _console(as_json).print(f"{outputs.rows:,} rows written to {out}", highlight=False)
+    if as_json:
+        _print_json({"rows": outputs.rows, "out": str(out), "columns": list(columns)})
+
+
+@app.command()
+def evaluate(
+    scores: Annotated[Path, typer.Argument(help="Labelled scores.")],
+    map: Annotated[Path | None, typer.Option(help="A map: measures before and after it.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Reliability diagram (.png, .svg, .pdf).")
+    ] = None,
+    bins: Bins = 15,
+    as_json: Json = False,
+) -> None:
+    """Measure calibration exactly, on data you may look at: no privacy is involved.
+
+    Example: `privcal evaluate scores.npz --map map.json --plot reliability.png`
+    """
+    from privcal.evaluate import evaluate as measure
+    from privcal.plots import save_reliability
+
+    loaded = None if map is None else privcal.load_map(map)
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{plot}: a picture must end in .png, .svg or .pdf")
+    data = _named(scores, lambda: privcal.read_scores(scores))
+    results = {"before": measure(data, None, bins)}
+    if loaded is not None:
+        results["after"] = measure(data, loaded, bins)
+    if plot is not None:
+        save_reliability(plot, list(results.items()), str(scores.name), columns=2)
+    table = Table(title=f"{scores}, {len(data):,} rows")
+    table.add_column("measure")
+    for name in results:
+        table.add_column(name if loaded else "value", justify="right")
+    for measure_name in list(results["before"].to_dict())[1:]:
+        table.add_row(measure_name, *(f"{r.to_dict()[measure_name]:.4f}" for r in results.values()))
+    console = _console(as_json)
+    console.print(table)
+    if plot is not None:
+        console.print(f"reliability diagram: {plot}", highlight=False)
+    if as_json:
+        _print_json({name: r.to_dict() for name, r in results.items()})
+
+
+@app.command()
+def fit(
+    scores: Annotated[Path, typer.Argument(help="Labelled scores.")],
+    objective: Annotated[str, typer.Option(help="nll, accuracy or ece.")] = "nll",
+    bounds: Bounds = (0.05, 20.0),
+    out: Annotated[Path | None, typer.Option(help="Write the map (JSON).")] = None,
+    as_json: Json = False,
+) -> None:
+    """The exact temperature, without privacy: the rows decide every digit of it.
+
+    Example: `privcal fit scores.npz --objective nll --out map.json`
+    """
+    from privcal.maps import TemperatureMap
+
+    data = _named(scores, lambda: privcal.read_scores(scores))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said below
+        found = privcal.fit_temperature(data, objective, bounds)  # type: ignore[arg-type]
+    if out is not None:
+        TemperatureMap(found.temperature, private=False).with_provenance(
+            method=f"exact fit by {objective}", privcal=privcal.__version__
+        ).save(out)
+    console = _console(as_json)
+    console.print(
+        f"temperature {found.temperature:.6f}, {objective} {found.value:.6g}", highlight=False
+    )
+    if found.outside:
+        errors.print(f"note: {found.message}", highlight=False)
+    if as_json:
+        _print_json(
+            {
+                "temperature": found.temperature,
+                "objective": objective,
+                "value": found.value,
+                "outside": found.outside,
+                "private": False,
+            }
+        )
+
+
+@ledger_app.command("create")
+def ledger_create(
+    file: Annotated[Path, typer.Argument(help="The new ledger; never overwrites.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="A cap kept in the ledger, beside the policy's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make the ledger of one population.
+
+    Where a ledger at this place was lost, what it had spent is carried over.
+
+    Example: `privcal ledger create hospital.npz.ledger --epsilon 2`
+    """
+    ledger = privcal.Ledger.create(file, epsilon)
+    carried = ledger.nano_spent / 1e9
+    console = _console(as_json)
+    console.print(f"created {file}", highlight=False)
+    if carried:
+        console.print(f"epsilon {carried:g} carried over from a lost ledger", highlight=False)
+    if as_json:
+        _print_json({"file": str(file), "total": epsilon, "spent": carried})
+
+
+@ledger_app.command("show")
+def ledger_show(
+    file: Annotated[Path, typer.Argument(help="A ledger.")],
+    as_json: Json = False,
+) -> None:
+    """What left, when, to whom, at what cost, and what remains.
+
+    Example: `privcal ledger show hospital.npz.ledger`
+    """
+    ledger = _ledger(file)
+    entries = ledger.entries()
+    total = ledger.nano_total
+    spent = ledger.nano_spent
+    behind = ledger.nano_behind()
+    table = Table(title=str(file), box=box.SIMPLE_HEAD)
+    for column in ("time (UTC)", "asker", "request", "query", "ε", "answer"):
+        table.add_column(column, justify="right" if column == "ε" else "left", overflow="fold")
+    for entry in entries:
+        table.add_row(
+            entry.time[:16].replace("T", " "),
+            entry.key.asker if entry.key else "(owner)",
+            str(entry.key) if entry.key else "",
+            _readable(entry.query),
+            f"{entry.epsilon:.6g}",
+            "stored" if entry.answered else "lost" if entry.key else "",
+        )
+    console = _console(as_json)
+    console.print(table)
+    remains = None if total is None else (total - spent) / 1e9
+    left = "the policy's cap rules"
+    if total is not None:
+        left = f"{remains:g} remains of {total / 1e9:g}"
+    console.print(f"epsilon spent: {spent / 1e9:g}; {left}", highlight=False)
+    if behind is None or behind:
+        what = (
+            "has no high-water mark on this machine"
+            if behind is None
+            else (
+                f"is behind its high-water mark by epsilon {behind / 1e9:g}: it was restored from an old copy"
+            )
+        )
+        errors.print(
+            f"warning: this ledger {what}; its source refuses until you run privcal ledger reconcile",
+            highlight=False,
+        )
+    if as_json:
+        _print_json(
+            {
+                "file": str(file),
+                "total": None if total is None else total / 1e9,
+                "spent": spent / 1e9,
+                "remains": remains,
+                "behind": None if behind is None else behind / 1e9,
+                "entries": [
+                    {
+                        "time": e.time,
+                        "asker": e.key.asker if e.key else None,
+                        "request_id": str(e.key) if e.key else None,
+                        "query": e.query,
+                        "epsilon": e.epsilon,
+                        "answered": e.answered,
+                    }
+                    for e in entries
+                ],
+            }
+        )
+
+
+@ledger_app.command("budget")
+def ledger_budget(
+    file: Annotated[Path, typer.Argument(help="A ledger.")],
+    epsilon: Annotated[float, typer.Option(help="The new cap, counted from the beginning.")],
+    as_json: Json = False,
+) -> None:
+    """Change the cap kept in a ledger: the owner's decision.
+
+    Example: `privcal ledger budget hospital.npz.ledger --epsilon 3`
+    """
+    _ledger(file).set_total(epsilon)
+    _console(as_json).print(f"{file}: the total is now epsilon {epsilon:g}", highlight=False)
+    if as_json:
+        _print_json({"file": str(file), "total": epsilon})
+
+
+@ledger_app.command("reconcile")
+def ledger_reconcile(
+    file: Annotated[Path, typer.Argument(help="A ledger restored from a copy.")],
+    write_off: Annotated[
+        float | None, typer.Option(help="Epsilon known to have left that the copy does not show.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """After a restore: write off what the file does not know was spent, and use it again.
+
+    Example: `privcal ledger reconcile hospital.npz.ledger`
+    """
+    nano = _ledger(file).reconcile(write_off)
+    _console(as_json).print(f"{file}: epsilon {nano / 1e9:g} written off", highlight=False)
+    if as_json:
+        _print_json({"file": str(file), "written_off": nano / 1e9})
+
+
+@source_app.command("check")
+def source_check(
+    file: Annotated[Path, typer.Argument(help="The scores of one source.")],
+    policy: Annotated[Path | None, typer.Option(help="The owner's rules (TOML).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read the data and explain, in plain words, what can leave and what it can tell.
+
+    Counts are shown because this is your own terminal; none of them ever leaves.
+
+    Example: `privcal source check hospital.parquet --policy policy.toml`
+    """
+    from privcal.explain import explain
+    from privcal.privacy.policy import Policy
+
+    rules = Policy() if policy is None else Policy.load(policy)
+    data = _named(file, lambda: privcal.read_scores(file))
+    facts = explain(privcal.Source(data, rules))
+    console = _console(as_json)
+    console.print(f"[bold]{file}[/bold]", highlight=False)
+    for line in facts.lines:
+        console.print(line, highlight=False, markup=False)
+    table = Table(
+        title="What may be asked, and the noise for the largest request", box=box.SIMPLE_HEAD
+    )
+    for column in ("query", "numbers", f"one {facts.unit} changes", "noise", "what it asks"):
+        table.add_column(column, justify="left" if column in ("query", "what it asks") else "right")
+    for query in facts.queries:
+        table.add_row(
+            query["kind"],
+            str(query["length"]),
+            f"≤ {query['sensitivity']:g}",
+            f"± {query['noise']:.3g}",
+            query["asks"],
+        )
+    console.print(table)
+    if as_json:
+        _print_json({"file": str(file), "summary": facts.lines, "queries": facts.queries})
+
+
+# --- shared ------------------------------------------------------------------------------
+
+
+def _read_sources(
+    paths: list[Path], column: str | None, model: str | None
+) -> list[tuple[Path, str | None, Scores]]:
+    from privcal.readers import read_sources
+
+    found: list[tuple[Path, str | None, Scores]] = []
+    for path in paths:
+        if [p.absolute() for p in paths].count(path.absolute()) > 1:
+            raise InputError(f"{path} is given twice")
+        if column is None:
+            found.append(
+                (path, None, _named(path, lambda path=path: privcal.read_scores(path, model=model)))
+            )
+        else:
+            split = read_sources(path, column, model=model)
+            found.extend((path, value, scores) for value, scores in split.items())
+    return found
+
+
+def _open_sources(
+    found: list[tuple[Path, str | None, Scores]],
+    rules: Policy | None,
+    folder: Path | None,
+    epsilon: float,
+) -> list[Source]:
+    from privcal.privacy.policy import Policy
+
+    sources = []
+    created = 0
+    names: set[Path] = set()
+    for path, value, scores in found:
+        where = _ledger_path(path, value, folder)
+        if where in names:
+            raise InputError(f"two sources would share the ledger {where}; rename one of the files")
+        names.add(where)
+        ledger = privcal.Ledger(where)
+        if not where.exists() and not ledger.known():
+            ledger = privcal.Ledger.create(where, epsilon if rules is None else rules.epsilon)
+            created += 1
+        policy = rules
+        if policy is None and where.exists():
+            total = ledger.nano_total
+            policy = Policy() if total is None else Policy(epsilon=total / 1e9)
+        label = path.name if value is None else f"{path.name}:{value}"
+        sources.append(privcal.Source(scores, policy, ledger, name=label))
+    if created:
+        cap = epsilon if rules is None else rules.epsilon
+        place = next(iter(names)).parent
+        errors.print(
+            f"created {created} ledgers in {place}, each with a total of epsilon {cap:g}",
+            highlight=False,
+        )
+    return sources
+
+
+def _ledger_path(path: Path, value: str | None, folder: Path | None) -> Path:
+    """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
+    name = "" if value is None else quote(value, safe=" ")
+    if folder is not None:
+        return folder / ".".join(filter(None, (path.name, name, "ledger")))
+    if value is None:
+        return path.with_name(f"{path.name}.ledger")
+    return path.with_name(f"{path.name}.ledgers") / f"{name}.ledger"
+
+
+def _readable(query: str) -> str:
+    """A query's JSON as a person would say it; what is not JSON is a note of the owner's."""
+    try:
+        facts = json.loads(query)
+    except json.JSONDecodeError:
+        return query
+    kind = facts.pop("kind")
+    return " ".join([kind, *(f"{name}={value:.4g}" for name, value in sorted(facts.items()))])
+
+
+def _ledger(file: Path) -> Ledger:
+    if not file.is_file():
+        raise InputError(f"there is no ledger {file}")
+    return privcal.Ledger(file)
+
+
+def _check_writable(out: Path) -> None:
+    """Before any budget is spent: can the result be written at all?"""
+    if out.is_dir() or not os.access(out.parent, os.W_OK):
+        raise InputError(f"cannot write {out}: its folder is missing or not writable")
+
+
+def _named(path: Path, read: Any) -> Any:
+    """Errors about rows, with the file they are in."""
+    try:
+        return read()
+    except InputError as error:
+        text = str(error)
+        raise (error if str(path) in text else InputError(f"{path}: {text}")) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        yield bar
+
+
+def _console(as_json: bool) -> Console:
+    return errors if as_json else Console()
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def main() -> None:
+    """0 fine, 2 bad usage or input, 1 anything else; one sentence on standard error."""
+    try:
+        app()
+    except InputError as error:
+        _stop(str(error), 2)
+    except Refused as error:
+        _stop(f"{error}" + (f" ({error.__cause__})" if error.__cause__ else ""), 1)
+    except CalibrationError as error:
+        spent = f"; charged all the same: up to epsilon {max(error.spent):g} at each source"
+        hint = (
+            "; privcal ledger show FILE tells what is left" if "over_budget" in str(error) else ""
+        )
+        _stop(f"{error}{spent if any(error.spent) else ''}{hint}", 1)
+    except KeyboardInterrupt:
+        _stop("interrupted; what was finished is on disk, and what was charged stays charged", 1)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        _stop(f"cannot read or write{where}: {error.strerror or error}", 1)
+    except Exception as error:
+        if "PRIVCAL_DEBUG" in os.environ:
+            raise
+        _stop(f"unexpected {type(error).__name__}: {error} (set PRIVCAL_DEBUG=1 for details)", 1)
+
+
+def _stop(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,170 @@
+"""The demonstration: every method, through real sources with real ledgers, on bundled data.
+
+The data are public, so the exact, non-private fit is shown beside each private result: the
+price of privacy is the number people want. A real calibration never computes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privcal import methods
+from privcal.calibrate import Progress, calibrate
+from privcal.datasets import cifar10c
+from privcal.errors import InputError
+from privcal.evaluate import Evaluation, evaluate
+from privcal.fit import Objective, fit_temperature
+from privcal.maps import Map, TemperatureMap
+from privcal.methods.base import Ask, Batch, drive
+from privcal.plots import save_reliability
+from privcal.privacy.epsilon import to_nano
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import Policy
+from privcal.queries import GRID
+from privcal.scores import FloatArray, Scores
+from privcal.source import Source
+
+_EXACT: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
+_MARK = "privcal-demo.txt"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the demo's table: a private result and the exact fit beside it."""
+
+    method: str
+    map: Map
+    spent: float
+    """ε charged to each source."""
+    before: Evaluation
+    after: Evaluation
+    exact: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Demo:
+    rows: list[Row]
+    out: Path
+    test_rows: int
+
+
+def run_demo(
+    shift: str,
+    sources: int,
+    samples: int,
+    epsilon: float,
+    seed: int,
+    out: Path,
+    progress: Callable[[str, Progress | None], None],
+) -> Demo:
+    """Split the bundled scores, run every registered method, write maps, ledgers and a picture.
+
+    `progress` is called with the method's name, and with each answer that came in.
+    """
+    scores = cifar10c(shift)
+    if sources < 1 or samples < 1:
+        raise InputError("sources and samples must be at least 1")
+    if sources * samples >= len(scores):
+        raise InputError(
+            f"{sources} sources of {samples} rows are more than the {len(scores):,} rows there are, "
+            "less at least one to test on"
+        )
+    names = methods.names()
+    budget = len(names) * to_nano(epsilon) / 10**9
+    order = np.random.default_rng(seed).permutation(len(scores))
+    private, test = order[: sources * samples], scores.take(order[sources * samples :])
+    _prepare(out)
+    width = len(str(sources))
+    all_sources = [
+        Source(
+            scores.take(private[i * samples : (i + 1) * samples]),
+            Policy(epsilon=budget),
+            Ledger.create(
+                out / "ledgers" / f"source-{i + 1:0{width}}.db",
+                budget,
+                marks=out / "ledgers" / "marks.db",
+            ),
+            name=f"source-{i + 1:0{width}}",
+        )
+        for i in range(sources)
+    ]
+    pooled = scores.take(private)
+    before = evaluate(test)
+    rows = []
+    for name in names:
+        progress(name, None)
+        if name == "one-source":
+            fit = all_sources[0].fit_local()
+            found: Map = TemperatureMap(fit.temperature, private=False).with_provenance(method=name)
+            spent, exact = 0.0, None
+        else:
+            result = calibrate(
+                all_sources,
+                name,
+                epsilon,
+                seed=seed,
+                asker="demo",
+                campaign=name,
+                model=scores.model,
+                progress=lambda step, name=name: progress(name, step),  # type: ignore[misc]
+            )
+            found, spent = result.map, max(result.spent)
+            without = _without_noise(name, pooled)
+            exact = evaluate(test, without) if result.rounds else None
+        found.save(out / "maps" / f"{name}.json")
+        rows.append(Row(name, found, spent, before, evaluate(test, found), exact))
+    save_reliability(
+        out / "reliability.png",
+        _panels(rows),
+        f"CIFAR-10-C {shift.replace('_', ' ')}: {sources} sources of {samples} rows, "
+        f"ε = {epsilon:g} at each; measured on {len(test):,} unseen rows",
+    )
+    return Demo(rows, out, len(test))
+
+
+def _panels(rows: Sequence[Row]) -> list[tuple[str, Evaluation]]:
+    panels = [(row.method, row.after) for row in rows]
+    best = next((row for row in rows if row.method == "acc-t" and row.exact), None)
+    return (
+        [*panels, ("acc-t, exact fit (no privacy)", best.exact)] if best and best.exact else panels
+    )
+
+
+def _prepare(out: Path) -> None:
+    """An empty folder, or one that an earlier demo made: that one is replaced."""
+    if out.exists():
+        if not out.is_dir() or (any(out.iterdir()) and not (out / _MARK).exists()):
+            raise InputError(f"{out} exists and is not from an earlier demo; choose another --out")
+        shutil.rmtree(out)
+    (out / "maps").mkdir(parents=True)
+    (out / "ledgers").mkdir()
+    (out / _MARK).write_text(
+        "Written by `privcal demo`, and replaced when it runs again.\n\n"
+        "reliability.png  confidence against accuracy, before and after\n"
+        "maps/            one JSON file for each method\n"
+        "ledgers/         what left each simulated source (privcal ledger show FILE)\n"
+    )
+
+
+def _without_noise(name: str, pooled: Scores) -> Map:
+    """The exact fit on all private rows together: what privacy costs is the difference to it."""
+    if name in _EXACT:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return TemperatureMap(fit_temperature(pooled, _EXACT[name]).temperature, private=False)
+    history: list[FloatArray] = []
+
+    def exactly(asks: Sequence[Ask]) -> list[FloatArray]:
+        for ask in asks:
+            query = ask.for_run(0)
+            history.append(query.contributions(pooled).sum(query.length)[None, :] / GRID)
+        return history
+
+    batch = Batch(1, to_nano(1), np.random.default_rng(0))
+    return drive(methods.make(name).run(batch), exactly)[0]

@@ -1,0 +1,70 @@
+"""For the data owner: what can leave a source, and what one person's data can change, in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from privcal.privacy.mechanism import noise_scale
+from privcal.queries import FAMILY, GRID
+from privcal.source import Source
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Sentences for the owner's own terminal, and the queries that may be asked."""
+
+    unit: str
+    """Whom privacy protects here: a row, or a person."""
+    lines: list[str]
+    queries: list[dict[str, Any]]
+
+
+def explain(source: Source) -> Explanation:
+    scores, policy = source.scores, source.policy
+    counted = len(scores)
+    unit, people = "row", f"{len(scores):,} rows, no person ids: each row counts as one person."
+    if scores.person is not None:
+        counted = len(source.counted_rows())
+        unit = "person"
+        people = (
+            f"{len(scores):,} rows of {len(set(scores.person)):,} persons; at most "
+            f"{policy.rows_per_person} of each person count, so {counted:,} rows are used."
+        )
+    per_request = policy.nano_per_request
+    odds = math.exp(policy.epsilon)
+    lines = [
+        people,
+        f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is right "
+        f"in {scores.correct.mean():.1%} of rows."
+        if len(scores)
+        else "There are no rows.",
+        "",
+        "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
+        "a label, a score, or a count.",
+        f"How much in all: epsilon {policy.epsilon:g}, over all askers, for ever; one request may "
+        f"cost at most {per_request / 1e9:g}.",
+        f"What that means: whatever an asker concludes from all answers together, it would "
+        f"conclude with odds at most {odds:.3g} times higher or lower had any one {unit} not "
+        "been in the data."
+        if odds < 1e6
+        else "What that means: an epsilon this large promises nothing.",
+        "It is per source: someone whose data are also elsewhere is exposed there as well.",
+        f"Who may ask: {'anyone who can reach this source' if policy.askers is None else ', '.join(policy.askers)}.",
+    ]
+    allowed = policy.queries or tuple(FAMILY)
+    described = []
+    for kind in allowed:
+        query = FAMILY[kind]()
+        sensitivity = source.sensitivity(query)
+        described.append(
+            {
+                "kind": kind,
+                "asks": query.describe(),
+                "length": query.length,
+                "sensitivity": sensitivity / GRID,
+                "noise": math.sqrt(2) * noise_scale(sensitivity, per_request) / GRID,
+            }
+        )
+    return Explanation(unit, lines, described)

@@ -1,0 +1,49 @@
+"""Writing files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcal.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A name to write to; afterwards it takes the place of `path`, at once and durably.
+
+    An interruption or a full disk leaves an older file as it was.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+    part = path.with_name(f".{secrets.token_hex(4)}{path.suffix}")
+    try:
+        yield part
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_columns(path: Path, columns: dict[str, Any]) -> None:
+    """Equally long arrays as Parquet, CSV or npz, by the ending of `path`."""
+    import polars as pl
+
+    suffix = path.suffix.lower()
+    if suffix not in (".parquet", ".csv", ".npz"):
+        raise InputError(f"{path} has an unknown ending; use .parquet, .csv or .npz")
+    with replacing(path) as part:
+        if suffix == ".npz":
+            np.savez_compressed(part, **columns)
+        elif suffix == ".csv":
+            pl.DataFrame(columns).write_csv(part)
+        else:
+            pl.DataFrame(columns).write_parquet(part)
