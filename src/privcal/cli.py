@@ -421,16 +421,17 @@ def ledger_show(
     spent = ledger.nano_spent
     behind = ledger.nano_behind()
     table = Table(title=str(file), box=box.SIMPLE_HEAD)
-    for column in ("time (UTC)", "asker", "request", "query", "ε", "answer"):
-        table.add_column(column, justify="right" if column == "ε" else "left", overflow="fold")
+    for column in ("time (UTC)", "asker and request", "query", "ε", ""):
+        table.add_column(
+            column, justify="right" if column == "ε" else "left", no_wrap=column == "time (UTC)"
+        )
     for entry in entries:
         table.add_row(
             entry.time[:16].replace("T", " "),
-            entry.key.asker if entry.key else "(owner)",
-            str(entry.key) if entry.key else "",
+            f"{entry.key.asker} {entry.key}" if entry.key else "(owner)",
             _readable(entry.query),
             f"{entry.epsilon:.6g}",
-            "stored" if entry.answered else "lost" if entry.key else "",
+            "" if entry.answered or not entry.key else "lost",
         )
     console = _console(as_json)
     console.print(table)
@@ -622,8 +623,10 @@ def _readable(query: str) -> str:
         facts = json.loads(query)
     except json.JSONDecodeError:
         return query
-    kind = facts.pop("kind")
-    return " ".join([kind, *(f"{name}={value:.4g}" for name, value in sorted(facts.items()))])
+    parts = [facts.pop("kind")]
+    if "temperature" in facts:
+        parts.append(f"T={facts.pop('temperature'):.4g}")
+    return " ".join([*parts, *(f"{name}={value:g}" for name, value in sorted(facts.items()))])
 
 
 def _ledger(file: Path) -> Ledger:

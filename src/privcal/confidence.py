@@ -58,8 +58,10 @@ def nll(scores: Scores, temperature: float, threads: int | None = None) -> Float
     return np.asarray(log_sum - scores.label_margin / temperature)
 
 
-def exp_sums(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
-    """S0 of each row."""
+def exp_sums(
+    outputs: Outputs, temperature: float, threads: int | None = None, dtype: Any = None
+) -> FloatArray:
+    """S0 of each row, in the outputs' own working precision or the one given."""
     beta = 1.0 / check_temperature(temperature)
     sums = np.empty(outputs.rows)
 
@@ -69,7 +71,7 @@ def exp_sums(outputs: Outputs, temperature: float, threads: int | None = None) -
         np.exp(z, out=z)
         sums[rows] = z.sum(axis=1)
 
-    for_blocks(outputs, work, outputs.dtype, 1, threads)
+    for_blocks(outputs, work, np.dtype(dtype or outputs.dtype), 1, threads)
     return sums
 
 

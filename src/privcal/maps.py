@@ -58,10 +58,10 @@ class Map(ABC):
     def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """Calibrated probabilities (n, m) of all classes."""
         outputs = _outputs(logits, probabilities)
-        return spread(outputs, self._confidence(outputs), self._other_temperature())
+        return self._probabilities(outputs)
 
-    def _other_temperature(self) -> float:
-        return 1.0
+    def _probabilities(self, outputs: Outputs) -> FloatArray:
+        return spread(outputs, self._confidence(outputs))
 
     def with_provenance(self, **facts: Any) -> Self:
         return replace(self, provenance={**self.provenance, **facts})
@@ -94,10 +94,20 @@ class TemperatureMap(Map):
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
-        return np.asarray(1.0 / exp_sums(outputs, self.temperature))
+        return _softmax_top(outputs, self.temperature)
 
-    def _other_temperature(self) -> float:
-        return self.temperature
+    def _probabilities(self, outputs: Outputs) -> FloatArray:
+        # The rule of this module gives the softmax; directly, it is exact for tiny shares too.
+        result = np.empty((outputs.rows, outputs.classes))
+
+        def work(rows: slice, p: FloatArray) -> None:
+            outputs.shifted(rows, p)
+            np.multiply(p, 1.0 / self.temperature, out=p)
+            np.exp(p, out=p)
+            np.divide(p, p.sum(axis=1, keepdims=True), out=result[rows])
+
+        for_blocks(outputs, work, np.dtype(np.float64), 1)
+        return result
 
     def _values(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
@@ -125,7 +135,7 @@ class BinsMap(Map):
                 raise InputError(f"value of bin {b} must be in [0, 1], not {value}")
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
-        own = np.asarray(1.0 / exp_sums(outputs, 1.0))
+        own = _softmax_top(outputs, 1.0)
         table = np.array([math.nan if v is None else v for v in self.values])
         binned = table[bin_index(own, len(table))]
         return np.where(np.isnan(binned), own, binned)
@@ -169,8 +179,12 @@ def load_map(path: str | Path) -> Map:
         raise InputError(f"map {path}: {error}") from None
 
 
-def spread(outputs: Outputs, confidence: FloatArray, temperature: float) -> FloatArray:
-    """Probabilities with `confidence` for the predicted class, the rest shared as at `temperature`."""
+def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
+    return np.asarray(1.0 / exp_sums(outputs, temperature, dtype=np.float64))
+
+
+def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
+    """Probabilities with `confidence` for the predicted class, the rest shared as at T = 1."""
     n, m = outputs.rows, outputs.classes
     result = np.empty((n, m))
     if m == 1:
@@ -179,7 +193,6 @@ def spread(outputs: Outputs, confidence: FloatArray, temperature: float) -> Floa
 
     def work(rows: slice, p: FloatArray) -> None:
         outputs.shifted(rows, p)
-        p /= temperature
         np.exp(p, out=p)
         here = np.arange(len(p)), outputs.predicted[rows]
         p[here] = 0.0

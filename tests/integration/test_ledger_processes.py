@@ -1,0 +1,140 @@
+"""The ledger under real processes: killed at every step, and many at once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import privcal
+from privcal.privacy.epsilon import NANO
+from privcal.queries import Gap
+from tests.conftest import random_scores
+
+PACKAGE = str(Path(privcal.__file__).parent)
+
+
+def source(path: Path) -> privcal.Source:
+    return privcal.Source(random_scores(30), privcal.Policy(epsilon=1.0), path)
+
+
+def in_child(work: Callable[[int], None]) -> tuple[int, bytes]:
+    """Fork, run `work(fd)`, return how the child ended and what it wrote."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            work(write)
+            os._exit(0)
+        except BaseException:
+            os._exit(3)
+    os.close(write)
+    said = b""
+    while part := os.read(read, 65536):
+        said += part
+    os.close(read)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), said
+
+
+def answer_and_die_at(step: int, path: Path, fd: int) -> None:
+    """Answer a request, but SIGKILL this process as the `step`-th line of our code begins."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal steps
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            steps += 1
+            if steps == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    asked = source(path)
+    sys.settrace(trace)
+    values = asked.answer(Gap(), 0.25, "r").values.tolist()
+    sys.settrace(None)
+    os.write(fd, json.dumps(values).encode())
+
+
+def test_killed_at_every_step_a_source_never_pays_twice_nor_draws_twice(tmp_path: Path) -> None:
+    source(privcal.Ledger.create(tmp_path / "warm-up.db").path).answer(Gap(), 0.25, "r")
+    outcomes: dict[str, int] = {}
+    for step in range(1, 2000):
+        path = tmp_path / f"{step}.db"
+        privcal.Ledger.create(path)
+        code, said = in_child(lambda fd, step=step, path=path: answer_and_die_at(step, path, fd))
+        assert code in (0, -signal.SIGKILL)
+        spent = privcal.Ledger(path).nano_spent
+        assert spent in (0, NANO // 4)
+        try:
+            retried = source(path).answer(Gap(), 0.25, "r").values.tolist()
+        except privcal.Refused as refused:
+            # Charged, and the answer never left: that budget is gone, and nothing is redrawn.
+            if refused.code != "lost" or spent != NANO // 4:
+                raise
+            outcomes["lost"] = outcomes.get("lost", 0) + 1
+        else:
+            outcome = "fresh" if spent == 0 else "stored"
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            if said:
+                assert json.loads(said) == retried
+        assert privcal.Ledger(path).nano_spent == NANO // 4
+        if code == 0:
+            assert said
+            break
+    else:
+        pytest.fail("the request never came to its end")
+    # The steps really covered all three regions.
+    assert min(outcomes.get(k, 0) for k in ("fresh", "lost", "stored")) > 5, outcomes
+
+
+def ask_ten_times(task: tuple[Path, int]) -> int:
+    path, worker = task
+    granted = 0
+    for i in range(10):
+        try:
+            source(path).answer(Gap(), 0.05, f"w{worker}/0/{i}")
+            granted += 1
+        except privcal.Refused as refused:
+            if refused.code != "over_budget":
+                raise
+    return granted
+
+
+def test_sixteen_processes_asking_for_too_much_get_exactly_the_cap(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    privcal.Ledger.create(path)
+    with multiprocessing.get_context("fork").Pool(16) as pool:
+        granted = sum(pool.map(ask_ten_times, [(path, w) for w in range(16)], chunksize=1))
+    assert granted == 20  # of 160, at 0.05 each, from a total of 1
+    assert privcal.Ledger(path).nano_spent == NANO
+    assert len(privcal.Ledger(path).entries()) == 20
+
+
+def ask_the_same(path: Path) -> str:
+    try:
+        return repr(source(path).answer(Gap(), 0.25, "same").values.tolist())
+    except privcal.Refused as refused:
+        return refused.code
+
+
+def test_sixteen_processes_asking_the_same_get_one_noise_for_one_charge(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    privcal.Ledger.create(path)
+    with multiprocessing.get_context("fork").Pool(16) as pool:
+        said = pool.map(ask_the_same, [path] * 64, chunksize=1)
+    answers = set(said) - {"lost"}  # asked again while the first was still being drawn
+    assert len(answers) == 1
+    assert said.count("lost") < 64
+    assert privcal.Ledger(path).nano_spent == NANO // 4

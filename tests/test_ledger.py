@@ -1,0 +1,280 @@
+"""Charge first, answer once; a budget is never exceeded, forgotten or refilled by accident."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import privcal
+from privcal import source as source_module
+from privcal.privacy.epsilon import NANO
+from privcal.privacy.ledger import Key
+from privcal.queries import Gap, Nll
+from tests.conftest import random_scores
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    privcal.Ledger.create(tmp_path / "source.db")
+    return tmp_path / "source.db"
+
+
+def source(path: Path | None, epsilon: float = 1.0) -> privcal.Source:
+    return privcal.Source(random_scores(30), privcal.Policy(epsilon=epsilon), path)
+
+
+def ask(path: Path, request: str, epsilon: float = 0.25, query: object = None) -> list[float]:
+    return source(path).answer(query or Gap(), epsilon, request).values.tolist()
+
+
+def refusal(path: Path, request: str, epsilon: float = 0.25, query: object = None) -> str:
+    with pytest.raises(privcal.Refused) as refused:
+        ask(path, request, epsilon, query)
+    return refused.value.code
+
+
+def test_the_same_request_gets_the_same_answer_free_of_charge(path: Path) -> None:
+    first = ask(path, "r1")
+    assert ask(path, "r1") == first
+    assert ask(path, "r1/0/0") == first  # the same key, written out
+    assert source(path).spent == 0.25
+
+
+def test_the_same_request_from_another_asker_is_another_request(path: Path) -> None:
+    mine = source(path).answer(Gap(), 0.25, "r1", asker="a").values
+    yours = source(path).answer(Gap(), 0.25, "r1", asker="b").values
+    assert mine != yours
+    assert source(path).spent == 0.5
+
+
+@pytest.mark.parametrize(("query", "epsilon"), [(Nll(), 0.25), (Gap(2.0), 0.25), (Gap(), 0.24)])
+def test_the_same_id_for_another_question_is_refused(
+    path: Path, query: object, epsilon: float
+) -> None:
+    ask(path, "r1")
+    assert refusal(path, "r1", epsilon, query) == "id_conflict"
+    assert source(path).spent == 0.25
+
+
+def test_the_cap_is_exact_to_the_last_nano(path: Path) -> None:
+    ask(path, "a", 0.999999999)
+    assert refusal(path, "b", 0.000000002) == "over_budget"
+    ask(path, "c", 0.000000001)
+    assert source(path).ledger.nano_spent == NANO
+    assert refusal(path, "d", 0.000000001) == "over_budget"
+
+
+def test_the_smaller_of_the_two_caps_rules(tmp_path: Path) -> None:
+    path = tmp_path / "capped.db"
+    privcal.Ledger.create(path, 0.3)
+    ask(path, "a", 0.25)
+    assert refusal(path, "b", 0.1) == "over_budget"
+    privcal.Ledger(path).set_total(5)
+    ask(path, "b", 0.75)
+    assert refusal(path, "c", 0.1) == "over_budget"  # now the policy's 1.0
+
+
+def test_one_ledger_adds_up_over_data_models_and_askers(path: Path) -> None:
+    for week in range(4):
+        later = privcal.Source(random_scores(5 + week, seed=week), privcal.Policy(epsilon=1), path)
+        later.answer(Gap(), 0.25, f"week-{week}", asker=f"asker-{week}")
+    assert refusal(path, "week-5", 0.000000001) == "over_budget"
+
+
+def test_a_missing_ledger_is_refused_and_not_made(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.db", "r") == "ledger_missing"
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_ledger_that_disappears_while_in_use_is_refused(path: Path) -> None:
+    alive = source(path)
+    alive.answer(Gap(), 0.1, "a")
+    path.unlink()
+    with pytest.raises(privcal.Refused, match="ledger_missing"):
+        alive.answer(Gap(), 0.1, "b")
+
+
+def test_creating_never_overwrites(path: Path) -> None:
+    ask(path, "a")
+    with pytest.raises(privcal.InputError, match="never overwritten"):
+        privcal.Ledger.create(path)
+    assert source(path).spent == 0.25
+
+
+def test_a_new_ledger_in_the_place_of_a_lost_one_starts_with_what_that_had_spent(
+    path: Path,
+) -> None:
+    ask(path, "a", 0.7)
+    path.unlink()
+    privcal.Ledger.create(path)
+    assert source(path).spent == 0.7
+    assert refusal(path, "b", 0.4) == "over_budget"
+
+
+def test_a_ledger_restored_from_an_old_copy_is_refused_until_reconciled(
+    path: Path, tmp_path: Path
+) -> None:
+    ask(path, "a", 0.2)
+    shutil.copy(path, tmp_path / "backup.db")
+    ask(path, "b", 0.5)
+    shutil.copy(tmp_path / "backup.db", path)
+    assert refusal(path, "c", 0.1) == "ledger_rolled_back"
+    assert refusal(path, "a", 0.2) == "ledger_rolled_back"  # even what it still knows
+    ledger = privcal.Ledger(path)
+    assert ledger.nano_behind() == NANO // 2
+    assert ledger.reconcile() == NANO // 2
+    assert source(path).spent == 0.7
+    assert refusal(path, "d", 0.4) == "over_budget"
+    ask(path, "d", 0.3)
+
+
+def test_an_open_source_notices_a_restore_too(path: Path, tmp_path: Path) -> None:
+    shutil.copy(path, tmp_path / "backup.db")
+    alive = source(path)
+    alive.answer(Gap(), 0.1, "a")
+    shutil.move(tmp_path / "backup.db", path)
+    with pytest.raises(privcal.Refused, match="ledger_rolled_back"):
+        alive.answer(Gap(), 0.1, "b")
+
+
+def test_a_ledger_this_machine_never_saw_needs_its_owners_word(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(path, "a", 0.2)
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another-machine.db"))
+    assert refusal(path, "b") == "ledger_rolled_back"
+    with pytest.raises(privcal.InputError, match="write_off"):
+        privcal.Ledger(path).reconcile()
+    privcal.Ledger(path).reconcile(write_off=0.5)
+    assert source(path).spent == 0.7
+    ask(path, "b", 0.3)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "empty", "truncated", "another database"])
+def test_a_damaged_ledger_is_refused(path: Path, damage: str) -> None:
+    for i in range(20):
+        ask(path, f"r{i}", 0.01)
+    content = path.read_bytes()
+    if damage == "garbage":
+        path.write_bytes(b"not a ledger" * 1000)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        path.unlink()
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE entry (x)")
+    assert refusal(path, "more", 0.01) == "unavailable"
+
+
+def test_an_entry_whose_numbers_were_changed_is_noticed(path: Path) -> None:
+    ask(path, "a", 0.5)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE entry SET epsilon = 1, spent = 1")
+    assert refusal(path, "b", 0.1) == "unavailable"
+    with pytest.raises(privcal.InputError, match="damaged at entry 1"):
+        privcal.Ledger(path).entries()
+
+
+def test_a_bit_flipped_anywhere_never_frees_budget(path: Path) -> None:
+    for i in range(3):
+        ask(path, f"r{i}", 0.3)
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 97):
+        flipped = bytearray(whole)
+        flipped[position] ^= 0x10
+        path.write_bytes(flipped)
+        try:
+            ask(path, "more", 0.2)
+        except privcal.Refused:
+            continue
+        pytest.fail(f"a bit flipped at {position} gave away budget")
+
+
+def test_a_full_disk_before_the_charge_costs_nothing(path: Path) -> None:
+    ask(path, "a", 0.1)
+    with full_disk():
+        assert refusal(path, "b", 0.1) == "unavailable"
+    assert source(path).spent == 0.1
+    ask(path, "b", 0.1)
+
+
+def test_a_full_disk_after_the_charge_loses_the_answer_and_the_budget(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = source_module.add_noise
+    limit = full_disk()
+
+    def fill_disk_then_draw(*args: object) -> list[int]:
+        limit.__enter__()
+        return real(*args)
+
+    monkeypatch.setattr(source_module, "add_noise", fill_disk_then_draw)
+    try:
+        assert refusal(path, "a", 0.1) == "unavailable"
+    finally:
+        limit.__exit__(None, None, None)
+    assert source(path).spent == 0.1
+    assert refusal(path, "a", 0.1) == "lost"
+    assert source(path).spent == 0.1
+
+
+class full_disk:
+    """No file may grow beyond 64 bytes, so every write to the ledger or its journal fails."""
+
+    def __enter__(self) -> None:
+        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, self.before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+def test_what_goes_wrong_with_the_rows_is_unavailable_and_charged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = source(path)
+    monkeypatch.setattr(broken, "_exact", lambda query: 1 / 0)
+    with pytest.raises(privcal.Refused) as refused:
+        broken.answer(Gap(), 0.1, "a")
+    assert str(refused.value) == "unavailable: the source cannot answer"
+    assert broken.spent == 0.1
+    assert refusal(path, "a", 0.1) == "lost"
+
+
+def test_the_ledger_tells_what_left_when_to_whom_at_what_cost(path: Path) -> None:
+    source(path).answer(Gap(2.0), 0.125, "spring/3/1", asker="acme")
+    [entry] = privcal.Ledger(path).entries()
+    assert entry.key == Key("acme", "spring", 3, 1)
+    assert entry.query == Gap(2.0).canonical()
+    assert (entry.epsilon, entry.answered) == (0.125, True)
+    assert entry.time.endswith("+00:00")
+
+
+def test_the_ledger_syncs_every_commit_to_the_disk(path: Path) -> None:
+    with privcal.Ledger(path)._open() as db:
+        assert db.execute("PRAGMA synchronous").fetchone()[0] >= 2  # FULL, or more
+        assert db.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+
+
+def test_an_in_memory_ledger_says_what_it_is() -> None:
+    fleeting = source(None)
+    assert "not durable" in repr(fleeting.ledger)
+    assert not fleeting.ledger.durable
+    first = fleeting.answer(Gap(), 0.5, "r").values
+    assert fleeting.answer(Gap(), 0.5, "r").values == first
+    with pytest.raises(privcal.Refused, match="over_budget"):
+        fleeting.answer(Gap(), 0.6, "s")
+
+
+@pytest.mark.parametrize(
+    "request_id", ["", "a/b", "a/1", "a/1/2/3", "a/-1/0", "a/1/x", "x" * 201, "a\nb"]
+)
+def test_a_malformed_request_id_is_a_bad_request(request_id: str, path: Path) -> None:
+    assert refusal(path, request_id) == "bad_request"
+    assert source(path).spent == 0

@@ -1,0 +1,152 @@
+"""Maps: confidence, probabilities that agree with it, and the file that ships with a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privcal
+from privcal.maps import BinsMap, Map, TemperatureMap
+from tests.conftest import random_scores
+
+VALUE = st.none() | st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5])
+MAPS = st.one_of(
+    st.builds(TemperatureMap, st.floats(0.01, 100)),
+    st.builds(BinsMap, st.lists(VALUE, min_size=1, max_size=20).map(tuple)),
+)
+LOGIT = st.sampled_from([0.0, 1.0, 1.0, -1e30, 1e30, 700.0]) | st.floats(-30, 30)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> np.ndarray:
+    n, m = draw(st.integers(0, 5)), draw(st.integers(1, 5))
+    row = st.lists(LOGIT, min_size=m, max_size=m)
+    return np.array(draw(st.lists(row, min_size=n, max_size=n)), float).reshape(n, m)
+
+
+@settings(max_examples=400, deadline=None)
+@given(MAPS, tables())
+def test_probabilities_sum_to_one_keep_the_argmax_and_agree_with_the_confidence(
+    map: Map, logits: np.ndarray
+) -> None:
+    p, c = map.predict_proba(logits), map.confidence(logits)
+    assert p.shape == logits.shape
+    assert np.allclose(p.sum(axis=1), 1, atol=1e-12)
+    assert ((p >= 0) & (p <= 1)).all()
+    assert np.array_equal(p.argmax(axis=1), logits.argmax(axis=1))
+    top = p.max(axis=1)
+    # Never lowered, and raised only where a rival would otherwise have caught up.
+    assert (top >= c - 1e-15).all()
+    if logits.shape[1] > 1:
+        for row, (high, said) in enumerate(zip(top, c, strict=True)):
+            if high > said + 1e-12:
+                rival = np.partition(p[row], -2)[-2]
+                assert high == pytest.approx(rival, rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0.05, 20), tables())
+def test_a_temperature_maps_probabilities_are_the_softmax(
+    temperature: float, logits: np.ndarray
+) -> None:
+    logits = np.clip(logits, -1e4, 1e4)
+    z = (logits - logits.max(axis=1, keepdims=True, initial=-np.inf)) / temperature
+    softmax = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    # Where the others vanish altogether they share what is left, which is nothing.
+    assert np.allclose(TemperatureMap(temperature).predict_proba(logits), softmax, atol=1e-12)
+
+
+def test_a_label_far_behind_keeps_a_share_even_where_the_confidence_rounds_to_one() -> None:
+    logits = np.array([[0.0, 60.0]], np.float16)
+    assert TemperatureMap(1.0).predict_proba(logits)[0, 0] == pytest.approx(np.exp(-60))
+
+
+def test_a_higher_temperature_is_less_confident_and_keeps_the_order() -> None:
+    logits = random_scores(200, classes=2).outputs.array
+    cool, warm = (TemperatureMap(t).confidence(logits) for t in (1.0, 2.0))
+    assert (warm < cool).all()
+    assert np.array_equal(np.argsort(cool), np.argsort(warm))
+
+
+def test_a_bins_map_replaces_the_confidence_of_known_bins_only() -> None:
+    logits = np.log([[0.55, 0.45], [0.8, 0.2], [1 - 1e-9, 1e-9]])
+    found = BinsMap((None, None, None, None, None, 0.7, None, None, None, 0.9)).confidence(logits)
+    assert found == pytest.approx([0.7, 0.8, 0.9])
+
+
+def test_probabilities_in_and_scores_in_give_the_same_as_logits_in() -> None:
+    scores = random_scores(50)
+    scores = privcal.Scores(logits=scores.outputs.array.astype(float), labels=scores.labels)
+    p = TemperatureMap(1.0).predict_proba(scores)
+    halved = TemperatureMap(2.0)
+    assert halved.confidence(probabilities=p) == pytest.approx(halved.confidence(scores), abs=1e-9)
+    column = p[:, 0]
+    both = np.stack([1 - column, column], axis=1)
+    assert halved.confidence(probabilities=column) == pytest.approx(
+        halved.confidence(probabilities=both)
+    )
+    assert halved.predict_proba(probabilities=column).shape == (50, 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(map=MAPS)
+def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("maps") / "map.json"
+    map.with_provenance(method="test", model="ü").save(file)
+    again = privcal.load_map(file)
+    assert again == map.with_provenance(method="test", model="ü")
+    assert not list(file.parent.glob(".*"))
+
+
+def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
+    TemperatureMap(2.0, private=False).save(tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text())["private"] is False
+    assert not privcal.load_map(tmp_path / "m.json").private
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "has version 2; this privcal reads version 1"),
+        ({"format": "other"}, "is not a privcal map"),
+        ({"kind": "curve"}, "unknown kind 'curve'"),
+        ({"temperature": 0.001}, "temperature must be from 0.01 to 100"),
+        ({"temperature": "2"}, "temperature must be a number"),
+        ({"temperature": True}, "temperature must be a number"),
+        ({"temperature": None}, "temperature must be a number"),
+        ({"private": "yes"}, "does not say whether it is private"),
+        ({"kind": "bins"}, "values must be a list"),
+        ({"kind": "bins", "values": [0.5, 1.5]}, "value of bin 1 must be in"),
+        ({"kind": "bins", "values": []}, "bins must be"),
+    ],
+)
+def test_a_newer_or_impossible_map_is_refused(
+    change: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "map.json"
+    file.write_text(json.dumps(TemperatureMap(2.0).to_dict() | change))
+    with pytest.raises(privcal.InputError, match=says):
+        privcal.load_map(file)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": "privcal-map"', "[]", "\x00"])
+def test_a_truncated_map_is_told_by_name(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    file.write_text(text)
+    with pytest.raises(privcal.InputError, match=r"map\.json"):
+        privcal.load_map(file)
+
+
+def test_a_failed_save_leaves_the_old_map(tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    TemperatureMap(2.0).save(file)
+    unwritable = TemperatureMap(3.0).with_provenance(bad=object())
+    with pytest.raises(TypeError):
+        unwritable.save(file)
+    assert privcal.load_map(file).temperature == 2.0
+    assert [p.name for p in tmp_path.iterdir()] == ["map.json"]

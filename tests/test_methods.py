@@ -1,0 +1,253 @@
+"""The paper's methods, as generators over batches of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privcal
+from privcal import methods
+from privcal.maps import TemperatureMap
+from privcal.methods.base import Ask, Batch, Rounds, drive
+from privcal.privacy.epsilon import NANO
+from privcal.queries import GRID
+from tests.conftest import random_scores
+
+EPSILON = 3 * NANO + 5
+
+
+def batch(runs: int = 1) -> Batch:
+    return Batch(runs, EPSILON, np.random.default_rng(0))
+
+
+def golden_section_as_written(
+    f: Callable[[float], float], lo: float, hi: float, shrinkages: int
+) -> tuple[float, list[float]]:
+    """The paper's listing, one run at a time: the midpoint, and where f was asked."""
+    r = (math.sqrt(5) - 1) / 2
+    t0, t1 = hi - r * (hi - lo), lo + r * (hi - lo)
+    v0, v1 = f(t0), f(t1)
+    asked = [t0, t1]
+    for k in range(shrinkages):
+        last = k == shrinkages - 1
+        if v0 >= v1:
+            lo, t0, v0 = t0, t1, v1
+            t1 = lo + r * (hi - lo)
+            if not last:
+                v1 = f(t1)
+                asked.append(t1)
+        else:
+            hi, t1, v1 = t1, t0, v0
+            t0 = hi - r * (hi - lo)
+            if not last:
+                v0 = f(t0)
+                asked.append(t0)
+    return (lo + hi) / 2, asked
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0.3, 3.5), min_size=1, max_size=6),
+    st.integers(1, 12),
+    st.sampled_from(["valley", "flat", "steps"]),
+)
+def test_golden_section_is_the_papers_listing_in_every_run_of_a_batch(
+    optima: list[float], shrinkages: int, shape: str
+) -> None:
+    def objective(optimum: float) -> Callable[[float], float]:
+        return {
+            "valley": lambda t: abs(t - optimum),
+            "flat": lambda t: 0.0,  # ties everywhere: the lower end moves
+            "steps": lambda t: math.floor(4 * abs(t - optimum)),
+        }[shape]
+
+    asked: list[np.ndarray] = []
+    history: list[np.ndarray] = []
+
+    def answer(asks: Sequence[Ask]) -> list[np.ndarray]:
+        for ask in asks:
+            assert ask.temperatures is not None
+            asked.append(ask.temperatures)
+            history.append(
+                np.array([[objective(o)(t)] for o, t in zip(optima, ask.temperatures, strict=True)])
+            )
+        return history
+
+    method = methods.make("nll-t", iterations=shrinkages)
+    found = drive(method.run(batch(len(optima))), answer)
+    for run, optimum in enumerate(optima):
+        expected, where = golden_section_as_written(objective(optimum), 0.5, 3.0, shrinkages)
+        assert found[run].temperature == pytest.approx(expected, abs=1e-12)
+        assert [t[run] for t in asked] == pytest.approx(where, abs=1e-12)
+    assert len(asked) == shrinkages + 1
+
+
+@pytest.mark.parametrize("name", [n for n in methods.names() if n != "one-source"])
+@pytest.mark.parametrize("epsilon", [EPSILON, NANO, 10**8 + 1])
+def test_the_questions_of_a_method_cost_exactly_epsilon(name: str, epsilon: int) -> None:
+    shares: list[int] = []
+    history: list[np.ndarray] = []
+
+    def answer(asks: Sequence[Ask]) -> list[np.ndarray]:
+        for ask in asks:
+            shares.append(ask.nano_epsilon)
+            history.append(np.zeros((1, ask.query.length)))
+        return history
+
+    drive(methods.make(name).run(Batch(1, epsilon, np.random.default_rng(0))), answer)
+    assert sum(shares) == (0 if name == "uncalibrated" else epsilon)
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize("name", [n for n in methods.names() if n != "one-source"])
+@pytest.mark.parametrize("rows_per_person", [None, 2])
+def test_the_ledgers_add_up_to_exactly_epsilon_after_every_method(
+    name: str, rows_per_person: int | None
+) -> None:
+    person = None if rows_per_person is None else [str(i % 7) for i in range(20)]
+    policy = privcal.Policy(epsilon=1.0, rows_per_person=rows_per_person or 1)
+    sources = [privcal.Source(random_scores(20, seed=i, person=person), policy) for i in range(3)]
+    result = privcal.calibrate(sources, name, 0.7)
+    cost = 0 if name == "uncalibrated" else 7 * NANO // 10
+    assert [s.ledger.nano_spent for s in sources] == [cost] * 3
+    assert result.spent == (cost / NANO,) * 3
+
+
+def without_noise(name: str, scores: privcal.Scores, **options: object) -> privcal.Map:
+    history: list[np.ndarray] = []
+
+    def answer(asks: Sequence[Ask]) -> list[np.ndarray]:
+        for ask in asks:
+            query = ask.for_run(0)
+            history.append(query.contributions(scores).sum(query.length)[None, :] / GRID)
+        return history
+
+    return drive(methods.make(name, **options).run(batch()), answer)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "near"), [("acc-t", "accuracy", 0.005), ("nll-t", "nll", 0.02)]
+)
+def test_without_noise_a_long_search_finds_the_exact_fit(
+    name: str, objective: str, near: float
+) -> None:
+    # (The private NLL is clipped at 10 for each row; none of these comes near it.)
+    scores = random_scores(3000, seed=4)
+    exact = privcal.fit_temperature(scores, objective, (0.5, 3.0)).temperature
+    found = without_noise(name, scores, iterations=20)
+    assert found.temperature == pytest.approx(exact, abs=near)
+
+
+def test_without_noise_ece_t_finds_a_low_calibration_error() -> None:
+    scores = random_scores(3000, seed=4)
+    exact = privcal.fit_temperature(scores, "ece", (0.5, 3.0)).value
+    found = without_noise("ece-t", scores, iterations=20)
+    assert privcal.ece(found.confidence(scores), scores.correct) < exact + 0.02
+
+
+@pytest.mark.parametrize("name", ["histogram-binning", "one-hot-binning"])
+def test_without_noise_binning_gives_each_bin_its_accuracy(name: str) -> None:
+    scores = random_scores(400, seed=5)
+    own = TemperatureMap(1.0).confidence(scores)
+    found = without_noise(name, scores, bins=10)
+    for b in range(10):
+        inside = np.minimum(np.floor(own * 10), 9) == b
+        if inside.any():
+            assert found.values[b] == pytest.approx(scores.correct[inside].mean())
+        else:
+            assert found.values[b] is None
+
+
+def test_a_bin_without_a_positive_noisy_total_keeps_each_samples_confidence() -> None:
+    answer = np.array([[5.0, 3.0, 2.0, -1.0, 1.0, -3.0, 0.0, 2.0]])  # 4 correct, 4 total
+    rounds = methods.make("histogram-binning", bins=4).run(batch())
+    [found] = drive(rounds, lambda asks: [answer])
+    assert found.values == (1.0, None, None, 0.0)  # 5/1 clipped; −3 and 0 unknown; −1/2 clipped
+    logits = np.log([[0.3, 0.3, 0.4], [0.9, 0.05, 0.05], [0.6, 0.3, 0.1]])
+    assert found.confidence(logits) == pytest.approx([0.4, 0.0, 0.6])
+
+
+def test_histogram_binning_asks_once_with_all_of_epsilon() -> None:
+    for name in ("histogram-binning", "one-hot-binning"):
+        [ask] = next(methods.make(name).run(batch()))
+        assert ask.nano_epsilon == EPSILON
+
+
+def test_one_source_cannot_be_asked_for_from_afar(scores: privcal.Scores) -> None:
+    source = privcal.Source(scores)
+    with pytest.raises(privcal.InputError, match="fit_local"):
+        privcal.calibrate([source], "one-source")
+    assert source.spent == 0
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "nll"])
+def test_one_source_is_the_owners_exact_fit_within_the_papers_range(objective: str) -> None:
+    scores = random_scores(200, seed=6)
+    source = privcal.Source(scores)
+    exact = privcal.fit_temperature(scores, objective, (0.5, 3.0))
+    assert source.fit_local(objective) == exact
+    assert source.spent == 0
+    perfect = privcal.Scores(logits=np.eye(3) * 4, labels=[0, 1, 2])
+    assert privcal.Source(perfect).fit_local(objective).temperature == 0.5
+
+
+def test_the_papers_defaults() -> None:
+    for name in ("acc-t", "nll-t", "ece-t"):
+        method = methods.make(name)
+        assert (method.iterations, method.bounds) == (5, (0.5, 3.0))
+    assert methods.make("nll-t").clip == 10
+    assert methods.make("ece-t").bins == methods.make("histogram-binning").bins == 15
+
+
+def test_every_method_of_the_paper_is_there() -> None:
+    assert methods.names()[:6] == [
+        "uncalibrated",
+        "one-source",
+        "histogram-binning",
+        "ece-t",
+        "nll-t",
+        "acc-t",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("acct", {}, "there is no method 'acct'; there are uncalibrated"),
+        ("acc-t", {"bins": 3}, "has no option 'bins'; its options are iterations, bounds"),
+        ("uncalibrated", {"x": 1}, "it has no options"),
+        ("acc-t", {"iterations": 0}, "iterations must be"),
+        ("acc-t", {"iterations": 2.0}, "iterations must be"),
+        ("acc-t", {"bounds": (3.0, 0.5)}, "bounds must be"),
+        ("acc-t", {"bounds": (0.0, 1.0)}, "temperature must be"),
+    ],
+)
+def test_unknown_names_and_options_are_told(
+    name: str, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(privcal.InputError, match=says.replace("(", r"\(")):
+        methods.make(name, **options)
+
+
+def test_a_new_method_is_one_registered_class() -> None:
+    @methods.register("half")
+    @dataclass(frozen=True)
+    class Half:
+        def run(self, batch: Batch) -> Rounds:
+            yield from ()
+            return [TemperatureMap(0.5)] * batch.runs
+
+    try:
+        result = privcal.calibrate([privcal.Source(random_scores(3))], "half")
+        assert result.map.temperature == 0.5
+        assert "half" in methods.names()
+        with pytest.raises(privcal.InputError, match="already registered"):
+            methods.register("half")(Half)
+    finally:
+        del methods.base._METHODS["half"]

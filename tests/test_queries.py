@@ -1,0 +1,240 @@
+"""Sensitivity is tested, not argued: removing a row moves the integer sums by at most the bound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privcal
+from privcal import confidence, scores
+from privcal.queries import (
+    FAMILY,
+    GRID,
+    BinnedGap,
+    CellHistogram,
+    Gap,
+    Histogram,
+    Nll,
+    Query,
+    parse,
+)
+from privcal.source import Source
+
+HUGE = [1e30, -1e30, 3e38, -3e38]
+LOGITS = st.one_of(
+    st.sampled_from([0.0, 1.0, 1.0, -1.0, 88.0, -104.0, 1e-40]),
+    st.floats(-50, 50, width=32),
+)
+
+
+@st.composite
+def any_query(draw: st.DrawFn) -> Query:
+    temperature = draw(st.sampled_from([0.01, 0.5, 1.0, 3.0, 100.0]) | st.floats(0.01, 100))
+    bins = draw(st.sampled_from([1, 2, 15, 1000]))
+    clip = draw(st.sampled_from([1e-6, 0.1, 10.0, 1000.0]))
+    return draw(
+        st.sampled_from(
+            [
+                Gap(temperature),
+                Nll(temperature, clip),
+                BinnedGap(temperature, bins),
+                Histogram(bins),
+                CellHistogram(bins),
+            ]
+        )
+    )
+
+
+@st.composite
+def adversarial_scores(draw: st.DrawFn, max_rows: int = 9) -> privcal.Scores:
+    n, m = draw(st.integers(1, max_rows)), draw(st.integers(1, 4))
+    kind = draw(st.sampled_from(["float16", "float32", "float64", "probabilities", "column"]))
+    labels = draw(st.lists(st.integers(0, max(m - 1, 0)), min_size=n, max_size=n))
+    if kind == "column":
+        p = draw(
+            st.lists(
+                st.sampled_from([0.0, 0.5, 1.0, 1e-300]) | st.floats(0, 1), min_size=n, max_size=n
+            )
+        )
+        return privcal.Scores(probabilities=p, labels=[y % 2 for y in labels])
+    values = LOGITS
+    if kind == "float32":
+        values = LOGITS | st.sampled_from(HUGE)
+    if kind == "float64":
+        values = LOGITS | st.sampled_from([*HUGE, 1e308, -1e308])
+    row = st.lists(values, min_size=m, max_size=m)
+    table = np.array(draw(st.lists(row, min_size=n, max_size=n)), np.float64).reshape(n, m)
+    if kind == "probabilities" and m > 1:
+        p = np.exp(np.clip(table - table.max(axis=1, keepdims=True), -800, 0))
+        return privcal.Scores(probabilities=p / p.sum(axis=1, keepdims=True), labels=labels)
+    return privcal.Scores(
+        logits=table.astype(kind if "float" in kind else "float64"), labels=labels
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(adversarial_scores(), any_query(), st.data())
+def test_removing_any_row_moves_the_sums_by_at_most_the_bound(
+    data: privcal.Scores, query: Query, draw: st.DataObject
+) -> None:
+    gone = draw.draw(st.sampled_from(sorted({0, len(data) // 2, len(data) - 1})))
+    rest = data.take(np.delete(np.arange(len(data)), gone))
+    whole, less = query.contributions(data), query.contributions(rest)
+    moved = whole.sum(query.length) - less.sum(query.length)
+    assert np.abs(moved).sum() <= query.bound
+    # The other rows did not change by a single grid point.
+    others = whole.take(np.delete(np.arange(len(data)), gone))
+    assert np.array_equal(others.values, less.values)
+    assert np.array_equal(others.cells, less.cells)
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_the_bound_holds_across_block_edges(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "BLOCK", 64)
+    monkeypatch.setattr(confidence, "BLOCK", 64)
+    rng = np.random.default_rng(1)
+    query = FAMILY[kind]()
+    for n in (7, 8, 9, 63, 64, 65):
+        logits, labels = rng.normal(0, 9, (n, 8)).astype(np.float32), rng.integers(0, 8, n)
+        whole = query.contributions(privcal.Scores(logits=logits, labels=labels)).sum(query.length)
+        for gone in (0, n // 2, n - 1):
+            keep = np.delete(np.arange(n), gone)
+            less = privcal.Scores(logits=logits[keep], labels=labels[keep])
+            moved = whole - query.contributions(less).sum(query.length)
+            assert np.abs(moved).sum() <= query.bound
+
+
+@settings(max_examples=150, deadline=None)
+@given(adversarial_scores(), any_query(), st.integers(1, 3), st.data())
+def test_removing_a_person_moves_the_sums_by_at_most_rows_per_person_bounds(
+    data: privcal.Scores, query: Query, limit: int, draw: st.DataObject
+) -> None:
+    ids = draw.draw(st.lists(st.sampled_from("abc"), min_size=len(data), max_size=len(data)))
+    who = draw.draw(st.sampled_from(sorted(set(ids))))
+    policy = privcal.Policy(rows_per_person=limit)
+    data = _with_persons(data, ids)
+    rest = data.take(np.array([person != who for person in ids]))
+    ledger = privcal.Ledger.in_memory()  # one secret for both
+    source, without = Source(data, policy, ledger), Source(rest, policy, ledger)
+    moved = source._exact(query) - without._exact(query)
+    assert np.abs(moved).sum() <= source.sensitivity(query) == limit * query.bound
+
+
+def _with_persons(data: privcal.Scores, ids: list[str]) -> privcal.Scores:
+    table = {data.outputs.kind: data.outputs.array}
+    return privcal.Scores(**table, labels=data.labels, person=ids)
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 3e38, -3e38, 0.0])
+def test_a_file_changed_after_opening_cannot_break_the_bound(
+    kind: str, poison: float, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(2)
+    np.save(tmp_path / "logits.npy", rng.normal(0, 3, (20, 5)).astype(np.float32))
+    np.save(tmp_path / "labels.npy", rng.integers(0, 5, 20))
+    data = privcal.read_scores(tmp_path)
+    query = FAMILY[kind]()
+    query.contributions(data)  # whatever is remembered is remembered now
+    changed = np.load(tmp_path / "logits.npy", mmap_mode="r+")
+    changed[3:15] = poison
+    changed[16, 2] = poison
+    changed.flush()
+    rows = query.contributions(data)
+    assert (np.abs(rows.values).sum(axis=1) <= query.bound).all()
+    assert ((rows.cells >= 0) & (rows.cells < query.length)).all()
+
+
+def test_a_row_with_no_finite_contribution_counts_as_zero(tmp_path: Path) -> None:
+    np.save(tmp_path / "logits.npy", np.zeros((2, 3)))
+    np.save(tmp_path / "labels.npy", np.zeros(2, int))
+    data = privcal.read_scores(tmp_path)
+    before = Gap().contributions(data).values[0, 0]
+    changed = np.load(tmp_path / "logits.npy", mmap_mode="r+")
+    changed[1] = np.nan
+    changed.flush()
+    assert Gap().contributions(data).values[:, 0].tolist() == [before, 0]
+
+
+def test_answers_are_what_the_queries_say() -> None:
+    logits = np.log([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    data = privcal.Scores(logits=logits, labels=[0, 1, 1])  # right, wrong, right
+    near = 1.5 * len(data)  # each row is rounded to the grid
+
+    def sums(query: Query) -> np.ndarray:
+        return query.contributions(data).sum(query.length)
+
+    assert sums(Gap()) == pytest.approx([(2 - 2.3) * GRID], abs=near)
+    nll = -np.log(0.9) - np.log(0.4) - np.log(0.8)
+    assert sums(Nll()) == pytest.approx([nll * GRID], abs=near)
+    assert sums(Nll(clip=0.5)) == pytest.approx(
+        [(-np.log(0.9) + 0.5 - np.log(0.8)) * GRID], abs=near
+    )
+    gaps = sums(BinnedGap(bins=10)) / GRID
+    assert gaps == pytest.approx([0, 0, 0, 0, 0, 0, -0.6, 0, 0.2, 0.1], abs=1e-5)
+    histogram = sums(Histogram(bins=10)) / GRID
+    assert histogram[:10].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert histogram[10:].tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 1, 1]
+    cells = sums(CellHistogram(bins=10)) / GRID
+    assert cells[:10].tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert cells[10:].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "sensitivity"),
+    [
+        (Gap(), 1),
+        (Nll(), 10),
+        (Nll(clip=2.5), 2.5),
+        (BinnedGap(), 1),
+        (Histogram(), 2),
+        (CellHistogram(), 1),
+    ],
+)
+def test_sensitivities_are_the_declared_ones_and_are_reached(
+    query: Query, sensitivity: float
+) -> None:
+    assert query.bound == sensitivity * GRID
+    # A row certain and wrong (or certain and right, for the paper's histogram) reaches the bound.
+    reached = max(
+        np.abs(query.contributions(privcal.Scores(logits=[[99.0, -99.0]], labels=[y])).values).sum()
+        for y in (0, 1)
+    )
+    assert reached == query.bound
+
+
+def test_a_query_survives_json_and_keeps_its_digest() -> None:
+    for query in (Gap(1 / 3), Nll(0.7, 4.2), BinnedGap(2.2, 7), Histogram(3), CellHistogram(4)):
+        again = parse(json.loads(json.dumps(query.to_dict())))
+        assert again == query
+        assert again.digest(5) == query.digest(5)
+        assert again.digest(5) != query.digest(6)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        {},
+        {"kind": "sum"},
+        {"kind": "gap", "code": "1"},
+        {"kind": "gap", "temperature": "1"},
+        {"kind": "gap", "temperature": float("nan")},
+        {"kind": "gap", "temperature": 0.0},
+        {"kind": "gap", "temperature": 101},
+        {"kind": "gap", "temperature": True},
+        {"kind": "nll", "clip": 0},
+        {"kind": "nll", "clip": 1e9},
+        {"kind": "binned-gap", "bins": 0},
+        {"kind": "binned-gap", "bins": 1001},
+        {"kind": "binned-gap", "bins": 15.0},
+    ],
+)
+def test_what_is_outside_the_family_is_no_query(message: object) -> None:
+    with pytest.raises(privcal.InputError):
+        parse(message)

@@ -1,0 +1,182 @@
+"""The source decides: by its own policy, its own sensitivity, and never by its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privcal
+from privcal.queries import GRID, Gap, Histogram, Nll
+from privcal.source import rows_kept
+from tests.conftest import random_scores
+
+
+def refusal(
+    source: privcal.Source, query: object = None, epsilon: float = 0.5, **more: object
+) -> str:
+    with pytest.raises(privcal.Refused) as refused:
+        source.answer(query or Gap(), epsilon, "r", **more)
+    return refused.value.code
+
+
+def test_answers_lie_on_the_grid(scores: privcal.Scores) -> None:
+    answer = privcal.Source(scores).answer(Histogram(), 0.25, "r1")
+    assert answer.values.shape == (30,)
+    assert np.array_equal(answer.values * GRID, np.round(answer.values * GRID))
+    assert answer.epsilon == 0.25
+    assert str(answer.key) == "r1/0/0"
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "code"),
+    [
+        ({"askers": ("acme",)}, {"asker": "eve"}, "asker"),
+        ({"queries": ("nll",)}, {}, "query"),
+        ({"epsilon": 2, "epsilon_per_request": 0.4}, {}, "over_request_limit"),
+        ({"epsilon": 0.4}, {}, "over_request_limit"),
+        ({"model": "v1"}, {"model": "v2"}, "model"),
+    ],
+)
+def test_the_policy_refuses_with_its_code_and_nothing_is_charged(
+    policy: dict[str, object], more: dict[str, object], code: str, scores: privcal.Scores
+) -> None:
+    source = privcal.Source(scores, privcal.Policy(**policy))
+    assert refusal(source, **more) == code
+    assert source.spent == 0
+
+
+def test_refusals_do_not_depend_on_rows() -> None:
+    requests: list[dict[str, object]] = [
+        {"asker": "eve"},
+        {"query": Nll()},
+        {"epsilon": 0.9},
+        {"query": "gap"},
+        {"query": None, "epsilon": 0.5, "model": "other"},
+    ]
+    policy = privcal.Policy(
+        epsilon=1, epsilon_per_request=0.6, queries=("gap",), askers=("local",), model="v1"
+    )
+    for request in requests:
+        codes = {
+            refusal(privcal.Source(random_scores(n, seed=n), policy), **request) for n in (0, 1, 50)
+        }
+        assert len(codes) == 1
+
+
+def test_a_query_with_forged_parameters_is_a_bad_request(scores: privcal.Scores) -> None:
+    source = privcal.Source(scores)
+    forged = Gap()
+    object.__setattr__(forged, "temperature", 1e9)
+    assert refusal(source, forged) == "bad_request"
+    assert refusal(source, "not a query") == "bad_request"
+
+
+def test_a_query_that_lies_about_its_sensitivity_is_answered_by_our_own_copy(
+    scores: privcal.Scores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Liar(Nll):
+        sensitivity = 1e-6
+        bound = 1
+
+    seen: list[int] = []
+    monkeypatch.setattr(
+        "privcal.source.add_noise", lambda total, bound, nano: seen.append(bound) or [0]
+    )
+    privcal.Source(scores).answer(Liar(), 0.5, "r")
+    assert seen == [10 * GRID]
+
+
+def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
+    source = privcal.Source(random_scores(54321 % 1000 + 3), name="clinic")
+    assert "324" not in repr(source)
+    for code in privcal.errors.REFUSALS:
+        assert not any(ch.isdigit() for ch in str(privcal.Refused(code)))
+
+
+def test_at_most_so_many_rows_of_a_person_count() -> None:
+    person = ["a"] * 5 + ["b"] * 2 + ["c"]
+    for limit in (1, 2, 3):
+        kept = rows_kept(person, limit, b"secret")
+        names = [person[i] for i in kept]
+        assert {n: names.count(n) for n in "abc"} == {
+            "a": min(limit, 5),
+            "b": min(limit, 2),
+            "c": 1,
+        }
+
+
+def test_which_rows_count_does_not_depend_on_anybody_else() -> None:
+    rng = np.random.default_rng(0)
+    person = [f"p{i}" for i in rng.integers(0, 20, 100)]
+    whole = {(person[i], i) for i in rows_kept(person, 2, b"k")}
+    for who in set(person):
+        rest = [i for i, p in enumerate(person) if p != who]
+        without = rows_kept([person[i] for i in rest], 2, b"k")
+        assert {(person[rest[i]], rest[i]) for i in without} == {w for w in whole if w[0] != who}
+
+
+def test_the_choice_of_rows_is_secret_and_even() -> None:
+    # Over many secrets each of five rows is kept equally often: the order of rows means nothing.
+    times = np.bincount(
+        [rows_kept(["a"] * 5, 1, bytes([i, j]))[0] for i in range(50) for j in range(40)]
+    )
+    assert len(times) == 5
+    assert np.abs(times / 2000 - 0.2).max() < 0.045  # five standard errors
+
+
+def test_the_choice_of_rows_stays_the_same_for_a_durable_ledger(tmp_path: Path) -> None:
+    privcal.Ledger.create(tmp_path / "s.db")
+    scores = random_scores(40, person=[str(i % 6) for i in range(40)])
+    first, second = (
+        privcal.Source(scores, None, tmp_path / "s.db").counted_rows() for _ in range(2)
+    )
+    assert first.tolist() == second.tolist()
+    other = privcal.Source(scores).counted_rows()
+    assert other.tolist() != first.tolist()
+
+
+def test_a_row_limit_needs_person_ids(scores: privcal.Scores) -> None:
+    with pytest.raises(privcal.InputError, match="no person ids"):
+        privcal.Source(scores, privcal.Policy(rows_per_person=2))
+
+
+def test_scores_of_another_model_do_not_fit_the_policy() -> None:
+    with pytest.raises(privcal.InputError, match="model 'v1'"):
+        privcal.Source(random_scores(3, model="v2"), privcal.Policy(model="v1"))
+
+
+def test_a_policy_is_a_small_toml_file(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(
+        'epsilon = 2.5\nqueries = ["gap", "nll"]\nrows_per_person = 3\naskers = ["acme"]\n'
+    )
+    policy = privcal.Policy.load(file)
+    assert policy == privcal.Policy(
+        epsilon=2.5, queries=("gap", "nll"), rows_per_person=3, askers=("acme",)
+    )
+    assert policy.nano_per_request == policy.nano_total == 2_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epsilom = 1", "no setting 'epsilom'"),
+        ("epsilon = 0", "must be above 0"),
+        ("epsilon = -1", "must be above 0"),
+        ("epsilon = nan", "must be a finite number"),
+        ("epsilon = [", "not valid TOML"),
+        ("queries = ['sum']", "unknown kind 'sum'"),
+        ("queries = 'gap'", "must be a list"),
+        ("rows_per_person = 0", "rows_per_person"),
+        ("rows_per_person = 1.5", "rows_per_person"),
+        ("askers = [1]", "must be a list"),
+    ],
+)
+def test_a_wrong_policy_is_told_in_one_sentence(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    with pytest.raises(privcal.InputError, match=says) as error:
+        privcal.Policy.load(file)
+    assert "\n" not in str(error.value)
