@@ -21,7 +21,7 @@ from privcal.confidence import check_temperature, exp_sums, for_blocks
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.metrics import bin_index, check_bins
-from privcal.scores import FloatArray, Outputs, Scores
+from privcal.scores import FloatArray, IntArray, Outputs, Scores
 
 FORMAT = "privcal-map"
 VERSION = 1
@@ -105,6 +105,7 @@ class TemperatureMap(Map):
             np.multiply(p, 1.0 / self.temperature, out=p)
             np.exp(p, out=p)
             np.divide(p, p.sum(axis=1, keepdims=True), out=result[rows])
+            _keep_on_top(result[rows], outputs.predicted[rows])
 
         for_blocks(outputs, work, np.dtype(np.float64), 1)
         return result
@@ -205,17 +206,18 @@ def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
         p /= others[:, None]
         rival = p.max(axis=1)
         c = np.maximum(confidence[rows], rival / (1 + rival))
-        while True:
-            out = p * (1 - c)[:, None]
-            out[here] = c
-            wrong = out.argmax(axis=1) != here[1]
-            if not wrong.any():
-                break
-            c = np.where(wrong, np.nextafter(c, 1), c)
-        result[rows] = out
+        np.multiply(p, (1 - c)[:, None], out=result[rows])
+        result[rows][here] = c
+        _keep_on_top(result[rows], outputs.predicted[rows])
 
     for_blocks(outputs, work, np.dtype(np.float64), 1)
     return result
+
+
+def _keep_on_top(p: FloatArray, predicted: IntArray) -> None:
+    """Where rounding made a rival equal, lift the predicted class by one last bit."""
+    [caught] = np.nonzero(p.argmax(axis=1) != predicted)
+    p[caught, predicted[caught]] = np.nextafter(p[caught].max(axis=1), 2)
 
 
 def _outputs(logits: Any, probabilities: Any) -> Outputs:
