@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -195,7 +196,11 @@ def calibrate(
 
     `privcal calibrate icu.csv --source-column hospital --out map.json`
     """
+    from numpy.random import default_rng
+
     from privcal.calibrate import SourceDropped
+    from privcal.methods.base import Batch
+    from privcal.privacy.epsilon import to_nano
     from privcal.privacy.policy import Policy
 
     rules = None if policy is None else Policy.load(policy)
@@ -209,7 +214,10 @@ def calibrate(
         )
         if value is not None
     }
-    privcal.methods.make(method, **options)
+    # Whatever is wrong with the request is said before a ledger is made.
+    next(
+        privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None
+    )
     found = _read_sources(source, source_column, model)
     _check_writable(out)
     sources = _open_sources(found, rules, ledger_dir, epsilon)
@@ -658,7 +666,8 @@ def _progress() -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    hidden = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=hidden) as bar:
         yield bar
 
 
@@ -670,8 +679,17 @@ def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+class _Interrupted(BaseException):
+    """Ctrl-C, under a name that typer does not turn into an exit code of its own."""
+
+
+def _interrupt(*_: object) -> None:
+    raise _Interrupted
+
+
 def main() -> None:
     """0 fine, 2 bad usage or input, 1 anything else; one sentence on standard error."""
+    before = signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except InputError as error:
@@ -684,7 +702,7 @@ def main() -> None:
             "; privcal ledger show FILE tells what is left" if "over_budget" in str(error) else ""
         )
         _stop(f"{error}{spent if any(error.spent) else ''}{hint}", 1)
-    except KeyboardInterrupt:
+    except _Interrupted:
         _stop("interrupted; what was finished is on disk, and what was charged stays charged", 1)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
@@ -693,6 +711,8 @@ def main() -> None:
         if "PRIVCAL_DEBUG" in os.environ:
             raise
         _stop(f"unexpected {type(error).__name__}: {error} (set PRIVCAL_DEBUG=1 for details)", 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _stop(message: str, code: int) -> None:

@@ -1,0 +1,409 @@
+"""The command line, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import privcal
+from privcal.cli import main
+from tests.conftest import random_scores
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["privcal", *map(str, args)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return invoke
+
+
+def save(path: Path, rows: int = 40, seed: int = 0, **more: object) -> Path:
+    scores = random_scores(rows, seed=seed)
+    np.savez(path, logits=scores.outputs.array, labels=scores.labels, **more)
+    return path
+
+
+@pytest.fixture
+def clinics(tmp_path: Path) -> list[Path]:
+    return [save(tmp_path / f"clinic-{i}.npz", seed=i) for i in range(3)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    p = rng.random(60).round(3)
+    frame = pl.DataFrame(
+        {
+            "hospital": [f"H/{i % 4}" for i in range(60)],
+            "person": [f"p{i // 2}" for i in range(60)],
+            "probability": p,
+            "label": (rng.random(60) < p).astype(int),
+        }
+    )
+    frame.write_csv(tmp_path / "icu.csv")
+    return tmp_path / "icu.csv"
+
+
+def test_the_demo_runs_every_method_and_writes_what_it_says(run: Any, tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    code, stdout, _ = run("demo", "--sources", 4, "--samples", 20, "--out", out, "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert [m["method"] for m in said["methods"]] == privcal.methods.names()
+    before = {m["before"]["ece"] for m in said["methods"]}
+    assert len(before) == 1
+    assert before.pop() > 0.2  # motion blur makes this network overconfident
+    for method in said["methods"]:
+        assert method["epsilon_spent"] == (method["method"] not in ("uncalibrated", "one-source"))
+        assert privcal.load_map(out / "maps" / f"{method['method']}.json")
+    assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((out / "ledgers").glob("source-*.db"))) == 4
+    code, stdout, stderr = run("ledger", "show", out / "ledgers" / "source-1.db", "--json")
+    assert json.loads(stdout)["spent"] == 5.0
+    assert "warning" not in stderr
+
+
+def test_the_demo_replaces_only_what_a_demo_wrote(run: Any, tmp_path: Path) -> None:
+    args = ("demo", "--sources", 2, "--samples", 5, "--out")
+    assert run(*args, tmp_path / "new")[0] == 0
+    assert run(*args, tmp_path / "new")[0] == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    code, _, stderr = run(*args, tmp_path / "mine")
+    assert (code, "not from an earlier demo" in stderr) == (2, True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_two_demos_with_one_seed_differ_in_their_noise_alone(run: Any, tmp_path: Path) -> None:
+    said = []
+    for name in ("a", "b"):
+        run("demo", "--sources", 3, "--samples", 10, "--seed", 7, "--out", tmp_path / name)
+        values = json.loads((tmp_path / name / "maps" / "histogram-binning.json").read_text())[
+            "values"
+        ]
+        one = json.loads((tmp_path / name / "maps" / "one-source.json").read_text())["temperature"]
+        said.append((values, one))
+    assert said[0][0] != said[1][0]
+    assert said[0][1] == said[1][1]
+
+
+def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    code, stdout, stderr = run("calibrate", *clinics, "--out", tmp_path / "map.json", "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert said["spent"] == {c.name: 1.0 for c in clinics}
+    assert len(said["rounds"]) == 6
+    assert "created 3 ledgers" in stderr
+    assert privcal.load_map(tmp_path / "map.json").to_dict() == said["map"]
+    for clinic in clinics:
+        assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 10**9
+
+
+def test_a_second_run_is_refused_by_the_ledgers_until_the_owner_raises_the_budget(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    run("calibrate", *clinics, "--out", tmp_path / "map.json")
+    code, _, stderr = run("calibrate", *clinics, "--out", tmp_path / "second.json")
+    assert code == 1
+    assert "over_budget" in stderr
+    assert not (tmp_path / "second.json").exists()
+    for clinic in clinics:
+        assert run("ledger", "budget", f"{clinic}.ledger", "--epsilon", 2)[0] == 0
+    assert run("calibrate", *clinics, "--out", tmp_path / "second.json")[0] == 0
+
+
+def test_a_ledger_that_was_there_and_is_gone_is_not_made_anew(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    run("calibrate", *clinics, "--out", tmp_path / "map.json")
+    lost = Path(f"{clinics[0]}.ledger")
+    lost.unlink()
+    code, _, stderr = run("calibrate", clinics[0], "--out", tmp_path / "again.json")
+    assert code == 1
+    assert "ledger_missing" in stderr
+    assert not lost.exists()
+
+
+def test_a_column_splits_a_table_into_sources(run: Any, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "map.json"
+    code, stdout, _ = run("calibrate", table, "--source-column", "hospital", "--out", out, "--json")
+    assert code == 0
+    assert set(json.loads(stdout)["spent"]) == {f"icu.csv:H/{i}" for i in range(4)}
+    assert sorted(p.name for p in (tmp_path / "icu.csv.ledgers").iterdir()) == [
+        f"H%2F{i}.ledger" for i in range(4)
+    ]
+
+
+def test_ledgers_may_live_elsewhere_and_policies_rule(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text('epsilon = 2\nqueries = ["gap"]\n')
+    args = ("--policy", tmp_path / "policy.toml", "--ledger-dir", tmp_path / "books")
+    out = tmp_path / "map.json"
+    assert run("calibrate", *clinics, *args, "--out", out)[0] == 0
+    assert len(list((tmp_path / "books").glob("clinic-*.npz.ledger"))) == 3
+    code, _, stderr = run("calibrate", *clinics, *args, "--method", "nll-t", "--out", out)
+    assert code == 1
+    assert "query" in stderr
+
+
+def test_methods_take_their_options_from_the_command_line(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    args = ("calibrate", *clinics, "--out", tmp_path / "m.json", "--json")
+    options = ("--iterations", 2, "--bounds", 1, 1.5, "--clip", 4, "--method", "nll-t")
+    code, stdout, _ = run(*args, *options)
+    said = json.loads(stdout)
+    assert code == 0
+    assert len(said["rounds"]) == 3
+    assert 1 <= said["map"]["temperature"] <= 1.5
+    assert said["rounds"][0]["query"]["clip"] == 4
+    code, _, stderr = run(*args, "--bins", 3)
+    assert (code, "has no option 'bins'" in stderr) == (2, True)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])
+def test_apply_writes_calibrated_confidences_without_needing_labels(
+    run: Any, ending: str, tmp_path: Path
+) -> None:
+    logits = random_scores(12).outputs.array
+    np.savez(tmp_path / "new.npz", logits=logits)
+    map = privcal.TemperatureMap(2.0)
+    map.save(tmp_path / "map.json")
+    out = tmp_path / f"out.{ending}"
+    code, _, _ = run(
+        "apply", tmp_path / "map.json", tmp_path / "new.npz", "--out", out, "--probabilities"
+    )
+    assert code == 0
+    found = dict(np.load(out)) if ending == "npz" else _columns(out)
+    assert found["confidence"] == pytest.approx(map.confidence(logits))
+    assert found["predicted"].tolist() == logits.argmax(axis=1).tolist()
+    p = np.stack([found[f"probability_{j}"] for j in range(5)], axis=1)
+    assert p == pytest.approx(map.predict_proba(logits))
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    frame = pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
+    return {name: frame[name].to_numpy() for name in frame.columns}
+
+
+def test_evaluate_measures_before_and_after_and_draws(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    privcal.TemperatureMap(2.0).save(tmp_path / "map.json")
+    picture = tmp_path / "r.svg"
+    code, stdout, _ = run(
+        "evaluate", clinics[0], "--map", tmp_path / "map.json", "--plot", picture, "--json"
+    )
+    assert code == 0
+    said = json.loads(stdout)
+    scores = privcal.read_scores(clinics[0])
+    for when, temperature in (("before", 1.0), ("after", 2.0)):
+        map = privcal.TemperatureMap(temperature)
+        c, p = map.confidence(scores), map.predict_proba(scores)
+        assert said[when] == pytest.approx(
+            {
+                "rows": 40,
+                "accuracy": privcal.accuracy(scores.correct),
+                "mean_confidence": privcal.mean_confidence(c),
+                "ece": privcal.ece(c, scores.correct),
+                "ece_equal_mass": privcal.equal_mass_ece(c, scores.correct),
+                "ece_debiased": privcal.debiased_ece(c, scores.correct),
+                "ece_classwise": privcal.classwise_ece(p, scores.labels),
+                "mce": privcal.mce(c, scores.correct),
+                "brier": privcal.brier(c, scores.correct),
+                "brier_multiclass": privcal.brier_multiclass(p, scores.labels),
+                "nll": privcal.nll(p, scores.labels),
+            }
+        )
+    assert "<svg" in picture.read_text()
+
+
+def test_fit_gives_the_exact_temperature_and_says_when_it_is_out_of_bounds(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "m.json"
+    code, stdout, _ = run("fit", clinics[0], "--objective", "accuracy", "--out", out, "--json")
+    exact = privcal.fit_temperature(privcal.read_scores(clinics[0]), "accuracy").temperature
+    assert code == 0
+    assert json.loads(stdout)["temperature"] == exact
+    assert not privcal.load_map(out).private
+    np.savez(tmp_path / "perfect.npz", logits=np.eye(3), labels=[0, 1, 2])
+    code, stdout, stderr = run("fit", tmp_path / "perfect.npz", "--objective", "accuracy")
+    assert code == 0
+    assert "lies below the bound 0.05" in stderr
+
+
+def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "s.ledger"
+    assert run("ledger", "create", file, "--epsilon", 2)[0] == 0
+    code, _, stderr = run("ledger", "create", file)
+    assert (code, "never overwritten" in stderr) == (2, True)
+    source = privcal.Source(random_scores(5), privcal.Policy(epsilon=2), file)
+    source.answer(privcal.queries.Gap(1.5), 0.5, "spring/2/0", asker="acme")
+    code, stdout, _ = run("ledger", "show", file)
+    assert code == 0
+    assert all(
+        word in stdout
+        for word in ("acme spring/2/0", "gap T=1.5", "spent: 0.5", "1.5 remains of 2")
+    )
+    copy = file.read_bytes()
+    source.answer(privcal.queries.Gap(1.5), 0.25, "spring/3/0", asker="acme")
+    file.write_bytes(copy)
+    assert "restored from an old copy" in run("ledger", "show", file)[2]
+    assert "0.25 written off" in run("ledger", "reconcile", file)[1]
+    code, stdout, _ = run("ledger", "show", file, "--json")
+    assert json.loads(stdout)["remains"] == 1.25
+
+
+def test_source_check_explains_what_can_leave(run: Any, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(
+        'epsilon = 0.5\nqueries = ["gap", "nll"]\nrows_per_person = 2\n'
+    )
+    code, stdout, _ = run("source", "check", table, "--policy", tmp_path / "p.toml", "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert "60 rows of 30 persons; at most 2 of each person count, so 60 rows" in said["summary"][0]
+    assert [q["kind"] for q in said["queries"]] == ["gap", "nll"]
+    assert [q["sensitivity"] for q in said["queries"]] == [2, 20]
+    assert said["queries"][0]["noise"] == pytest.approx(np.sqrt(2) * 2 / 0.5)
+
+
+def test_version_and_help(run: Any) -> None:
+    assert run("--version")[1] == f"privcal {privcal.__version__}\n"
+    code, stdout, _ = run("calibrate", "--help")
+    assert code == 0
+    assert "privcal calibrate clinic-*.npz" in stdout
+
+
+BAD = {
+    "no such file": ("fit", "none.npz"),
+    "an empty file": ("fit", "empty.npz"),
+    "a truncated file": ("fit", "cut.npz"),
+    "NaN": ("fit", "nan.npz"),
+    "labels out of range": ("fit", "labels.npz"),
+    "lengths that differ": ("fit", "lengths.npz"),
+    "no rows": ("fit", "norows.npz"),
+    "an unknown ending": ("evaluate", "x.txt"),
+    "an unknown objective": ("fit", "good.npz", "--objective", "best"),
+    "an unknown method": ("calibrate", "good.npz", "--method", "acct", "--out", "m.json"),
+    "one-source from afar": ("calibrate", "good.npz", "--method", "one-source", "--out", "m.json"),
+    "epsilon 0": ("calibrate", "good.npz", "--epsilon", "0", "--out", "m.json"),
+    "a negative epsilon": ("calibrate", "good.npz", "--epsilon", "-1", "--out", "m.json"),
+    "the same source twice": ("calibrate", "good.npz", "good.npz", "--out", "m.json"),
+    "no folder for the map": ("calibrate", "good.npz", "--out", "none/m.json"),
+    "no column": ("calibrate", "t.csv", "--source-column", "ward", "--out", "m.json"),
+    "a broken map": ("apply", "broken.json", "good.npz", "--out", "o.csv"),
+    "an unknown output": ("apply", "map.json", "good.npz", "--out", "o.xlsx"),
+    "a picture of unknown kind": ("evaluate", "good.npz", "--plot", "p.doc"),
+    "an unknown shift": ("demo", "--shift", "rain"),
+    "too many sources": ("demo", "--sources", "10000"),
+    "no sources": ("demo", "--sources", "0"),
+    "no ledger": ("ledger", "show", "none.ledger"),
+    "a wrong policy": ("source", "check", "good.npz", "--policy", "bad.toml"),
+    "an unknown option": ("fit", "good.npz", "--speed", "1"),
+    "bins out of range": ("evaluate", "good.npz", "--bins", "0"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_gets_one_sentence_and_exit_code_2(
+    what: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = save(tmp_path / "good.npz")
+    Path("empty.npz").touch()
+    Path("x.txt").touch()
+    Path("cut.npz").write_bytes(good.read_bytes()[:300])
+    Path("broken.json").write_text('{"format": "privcal-map", "ver')
+    Path("bad.toml").write_text("epsilon = 'much'")
+    Path("t.csv").write_text("label,probability\n1,0.5\n")
+    privcal.TemperatureMap(2.0).save("map.json")
+    logits, labels = np.zeros((3, 2)), np.zeros(3, int)
+    np.savez("nan.npz", logits=np.where(np.eye(3, 2) > 0, np.nan, 0), labels=labels)
+    np.savez("labels.npz", logits=logits, labels=labels + 2)
+    np.savez("lengths.npz", logits=logits, labels=labels[:2])
+    np.savez("norows.npz", logits=logits[:0], labels=labels[:0])
+    before = sorted(tmp_path.iterdir())
+    code, stdout, stderr = run(*BAD[what])
+    assert code == 2, (stdout, stderr)
+    assert "Traceback" not in stderr
+    if what != "an unknown option":  # typer frames its usage errors
+        assert stderr.startswith("error: ")
+        assert stderr.count("\n") == 1
+    left = [p for p in sorted(tmp_path.iterdir()) if p not in before and p.name != "elsewhere"]
+    assert left == []
+
+
+def test_json_goes_alone_to_standard_output(run: Any, clinics: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "m.json"
+    commands: list[tuple[object, ...]] = [
+        ("calibrate", *clinics, "--out", out),
+        ("fit", clinics[0]),
+        ("evaluate", clinics[0]),
+        ("apply", out, clinics[0], "--out", tmp_path / "o.csv"),
+        ("ledger", "create", tmp_path / "l.db"),
+        ("ledger", "show", tmp_path / "l.db"),
+        ("ledger", "budget", tmp_path / "l.db", "--epsilon", 1),
+        ("ledger", "reconcile", tmp_path / "l.db"),
+        ("source", "check", clinics[0]),
+    ]
+    for command in commands:
+        code, stdout, _ = run(*command, "--json")
+        assert code == 0, command
+        assert isinstance(json.loads(stdout), dict)
+
+
+def test_an_interrupted_run_leaves_finished_work_usable(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from privcal.cli import main; main()",
+        "demo",
+        "--out",
+        str(tmp_path / "d"),
+    ]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first = tmp_path / "d" / "maps" / "histogram-binning.json"
+    deadline = time.monotonic() + 60
+    while not first.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGINT)
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    assert privcal.load_map(first).private
+    spent = {privcal.Ledger(p).nano_spent for p in (tmp_path / "d" / "ledgers").glob("source-*.db")}
+    assert min(spent) >= 10**9
+
+
+def test_the_core_imports_without_its_heavy_or_optional_parts() -> None:
+    code = (
+        "import sys, privcal; heavy = {'torch', 'nvflare', 'sklearn', 'scipy', 'polars', 'matplotlib',"
+        " 'opendp', 'typer'}; print(sorted(heavy & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
