@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -132,6 +133,27 @@ def test_a_second_run_is_refused_by_the_ledgers_until_the_owner_raises_the_budge
     for clinic in clinics:
         assert run("ledger", "budget", f"{clinic}.ledger", "--epsilon", 2)[0] == 0
     assert run("calibrate", *clinics, "--out", tmp_path / "second.json")[0] == 0
+
+
+def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
+    run: Any, clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "map.json"
+    out.write_text("older")
+
+    def full(path: object, other: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", full)
+        code, _, stderr = run("calibrate", *clinics, "--out", out)
+    assert code == 1
+    assert "No space left on device" in stderr
+    assert out.read_text() == "older"
+    campaign = stderr.split("--campaign ")[1].split()[0]
+    assert run("calibrate", *clinics, "--out", out, "--campaign", campaign)[0] == 0
+    assert privcal.load_map(out).private
+    assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
 
 
 def test_a_ledger_that_was_there_and_is_gone_is_not_made_anew(

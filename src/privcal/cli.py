@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import warnings
@@ -221,25 +222,34 @@ def calibrate(
     found = _read_sources(source, source_column, model)
     _check_writable(out)
     sources = _open_sources(found, rules, ledger_dir, epsilon)
-    with _progress() as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", SourceDropped)  # said below
-        task = bar.add_task(method, total=None)
-        result = privcal.calibrate(
-            sources,
-            method,
-            epsilon,
-            min_sources=min_sources,
-            campaign=campaign,
-            model=model,
-            progress=lambda step: bar.update(
-                task,
-                description=f"{method}: question {step.asked + 1}",
-                completed=step.answered,
-                total=step.sources,
-            ),
-            **options,
+    campaign = campaign or secrets.token_hex(8)
+    try:
+        with _progress() as bar, warnings.catch_warnings():
+            warnings.simplefilter("ignore", SourceDropped)  # said below
+            task = bar.add_task(method, total=None)
+            result = privcal.calibrate(
+                sources,
+                method,
+                epsilon,
+                min_sources=min_sources,
+                campaign=campaign,
+                model=model,
+                progress=lambda step: bar.update(
+                    task,
+                    description=f"{method}: question {step.asked + 1}",
+                    completed=step.answered,
+                    total=step.sources,
+                ),
+                **options,
+            )
+        result.map.save(out)
+    except BaseException:
+        errors.print(
+            f"answers already paid for come back free with the same command and --campaign {campaign}",
+            highlight=False,
+            soft_wrap=True,
         )
-    result.map.save(out)
+        raise
     for name, reason in result.dropped.items():
         errors.print(
             f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -133,8 +134,6 @@ class Source:
         Not private: the temperature depends on every row. Nothing is charged because nothing
         may leave.
         """
-        import warnings
-
         with warnings.catch_warnings():  # a bound is an ordinary result on a handful of rows
             warnings.simplefilter("ignore")
             return fit_temperature(self.scores, objective, LOCAL_BOUNDS)

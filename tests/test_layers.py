@@ -1,0 +1,65 @@
+"""One direction: a module imports only from those before it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import privcal
+
+PACKAGE = Path(privcal.__file__).parent
+ORDER = [
+    ["errors"],
+    ["files", "scores"],
+    ["readers", "confidence"],
+    ["metrics"],
+    ["queries", "fit"],
+    ["privacy.epsilon"],
+    ["privacy.mechanism", "privacy.policy", "privacy.ledger"],
+    ["source"],
+    ["maps"],
+    ["methods.base"],
+    ["methods.search"],
+    ["methods"],
+    ["calibrate"],
+    ["datasets", "evaluate", "explain"],
+    ["plots"],
+    ["demo"],
+    ["cli"],
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+METHODS_KNOW = {"errors", "scores", "confidence", "queries", "maps", "privacy.epsilon"}
+
+
+def imports(module: str) -> set[str]:
+    path = PACKAGE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "privcal":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("privcal."):
+            found.add((node.module or "").removeprefix("privcal."))
+    return found - {"__version__", module}
+
+
+@pytest.mark.parametrize("module", [m for m in RANK if m not in ("cli", "methods")])
+def test_a_module_imports_only_from_those_before_it(module: str) -> None:
+    late = {name for name in imports(module) if RANK[name] >= RANK[module]}
+    assert not late
+
+
+def test_every_module_has_its_place() -> None:
+    here = {
+        ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        for p in PACKAGE.rglob("*.py")
+    } - {"__init__", "privacy"}
+    assert {name for name in here if not name.startswith("methods.")} <= set(RANK)
+
+
+def test_methods_do_not_know_where_sources_live() -> None:
+    for path in (PACKAGE / "methods").glob("*.py"):
+        known = imports(f"methods.{path.stem}" if path.stem != "__init__" else "methods")
+        assert {n for n in known if not n.startswith("methods")} <= METHODS_KNOW
