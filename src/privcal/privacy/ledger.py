@@ -15,7 +15,8 @@ overspend nor get two noises for one charge.
 The file is SQLite with a rollback journal and `synchronous=EXTRA` (FULL, and the directory is
 synced too), so at rest a ledger is one file. Each operation opens it anew: a file removed,
 replaced or restored meanwhile is noticed, and nothing is shared across a fork. Each entry holds
-a hash over itself, the running total and the hash before it, so a damaged entry is noticed.
+a hash over itself, the running total and the hash before it, so damage is noticed (an owner bent
+on forging could compute the hashes anew: they guard against accidents).
 
 **The high-water mark.** A second database, elsewhere (`marks.db` in the user's state folder, or
 where `PRIVCAL_MARKS` or the ledger's maker said), remembers how far each ledger had got. A ledger restored from an
@@ -48,7 +49,7 @@ VERSION = 1
 BUSY_SECONDS = 60.0
 
 _SCHEMA = """
-CREATE TABLE ledger (id TEXT, secret BLOB, total INTEGER, marks TEXT, created TEXT);
+CREATE TABLE ledger (id TEXT, secret TEXT, total INTEGER, marks TEXT, created TEXT, hash TEXT);
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY,
     asker TEXT, campaign TEXT, round INTEGER, place INTEGER,
@@ -245,7 +246,7 @@ class Ledger:
     def secret(self) -> bytes:
         """The key of the hash that chooses which rows of a person count."""
         with self._open() as db:
-            return bytes(db.execute("SELECT secret FROM ledger").fetchone()[0])
+            return bytes.fromhex(db.execute("SELECT secret FROM ledger").fetchone()[0])
 
     # --- what its owner does ------------------------------------------------------------
 
@@ -264,7 +265,9 @@ class Ledger:
     def set_total(self, epsilon: float) -> None:
         """Change the cap kept in the ledger: the owner's decision, never an asker's."""
         with self._open() as db:
-            db.execute("UPDATE ledger SET total = ?", (to_nano(epsilon),))
+            name, secret, _, marks, created, _ = db.execute("SELECT * FROM ledger").fetchone()
+            facts = (name, secret, to_nano(epsilon), marks, created)
+            db.execute("UPDATE ledger SET total = ?, hash = ?", (facts[2], _hash(facts)))
 
     def entries(self) -> list[Entry]:
         """Everything that left, oldest first, each link of the chain verified."""
@@ -346,6 +349,9 @@ class Ledger:
                     raise sqlite3.DatabaseError(
                         f"{self.path} was made by another version of privcal ({version})"
                     )
+                *facts, stamp = db.execute("SELECT * FROM ledger").fetchone()
+                if stamp != _hash(tuple(facts)):
+                    raise sqlite3.DatabaseError(f"{self.path} is damaged")
                 yield db
         except InputError:
             raise
@@ -402,10 +408,8 @@ def _open_marks(place: str | Path | None) -> Iterator[sqlite3.Connection]:
 
 def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None) -> None:
     db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
-    db.execute(
-        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?)",
-        (secrets.token_hex(16), secrets.token_bytes(32), total, marks and str(marks), _now()),
-    )
+    facts = (secrets.token_hex(16), secrets.token_hex(32), total, marks and str(marks), _now())
+    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (*facts, _hash(facts)))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("COMMIT")
