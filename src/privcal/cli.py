@@ -306,7 +306,7 @@ def apply(
     from privcal.readers import read_outputs
 
     loaded = privcal.load_map(map)
-    outputs = _named(scores, lambda: read_outputs(scores))
+    outputs = read_outputs(scores)
     columns: dict[str, Any] = {
         "predicted": outputs.predicted,
         "confidence": loaded.confidence(outputs),
@@ -340,7 +340,7 @@ def evaluate(
     loaded = None if map is None else privcal.load_map(map)
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"{plot}: a picture must end in .png, .svg or .pdf")
-    data = _named(scores, lambda: privcal.read_scores(scores))
+    data = privcal.read_scores(scores)
     results = {"before": measure(data, None, bins)}
     if loaded is not None:
         results["after"] = measure(data, loaded, bins)
@@ -374,7 +374,7 @@ def fit(
     """
     from privcal.maps import TemperatureMap
 
-    data = _named(scores, lambda: privcal.read_scores(scores))
+    data = privcal.read_scores(scores)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below
         found = privcal.fit_temperature(data, objective, bounds)  # type: ignore[arg-type]
@@ -543,7 +543,7 @@ def source_check(
     from privcal.privacy.policy import Policy
 
     rules = Policy() if policy is None else Policy.load(policy)
-    data = _named(file, lambda: privcal.read_scores(file))
+    data = privcal.read_scores(file)
     facts = explain(privcal.Source(data, rules))
     console = _console(as_json)
     console.print(f"[bold]{file}[/bold]", highlight=False)
@@ -580,9 +580,7 @@ def _read_sources(
         if [p.absolute() for p in paths].count(path.absolute()) > 1:
             raise InputError(f"{path} is given twice")
         if column is None:
-            found.append(
-                (path, None, _named(path, lambda path=path: privcal.read_scores(path, model=model)))
-            )
+            found.append((path, None, privcal.read_scores(path, model=model)))
         else:
             split = read_sources(path, column, model=model)
             found.extend((path, value, scores) for value, scores in split.items())
@@ -657,15 +655,6 @@ def _check_writable(out: Path) -> None:
     """Before any budget is spent: can the result be written at all?"""
     if out.is_dir() or not os.access(out.parent, os.W_OK):
         raise InputError(f"cannot write {out}: its folder is missing or not writable")
-
-
-def _named(path: Path, read: Any) -> Any:
-    """Errors about rows, with the file they are in."""
-    try:
-        return read()
-    except InputError as error:
-        text = str(error)
-        raise (error if str(path) in text else InputError(f"{path}: {text}")) from None
 
 
 @contextmanager

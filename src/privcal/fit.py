@@ -27,6 +27,7 @@ TOLERANCE = 1e-6
 """How near the fitted temperature is to the optimum."""
 
 _WARM_ROWS = 2048
+_COARSE_SIZE = 1 << 22
 _MAX_STEPS = 100
 
 
@@ -100,14 +101,25 @@ Slope = Callable[[float, bool], tuple[float, float, float]]
 
 
 def _fit_root(scores: Scores, objective: Objective, lo: float, hi: float) -> Fit:
-    start = 1.0 / min(max(1.0, lo), hi)
-    # Large data: solve for a sample of rows first, so that all rows are read only twice.
-    if len(scores) > 4 * _WARM_ROWS:
-        sample = scores.take(slice(None, None, len(scores) // _WARM_ROWS))
-        start, _, _ = _solve(_slope(sample, objective), 1 / hi, 1 / lo, start, 1e-3)
-    beta, value, outside = _solve(_slope(scores, objective), 1 / hi, 1 / lo, start, TOLERANCE)
+    slope = _slope(scores, objective)
+    outside: Outside
+    if objective == "accuracy" and scores.correct.all():
+        # Only T → 0 is confident enough, however soon a confidence rounds to 1.
+        beta, value, outside = 1 / lo, slope(1 / lo, False)[0], "below"
+    else:
+        start = 1.0 / min(max(1.0, lo), hi)
+        # Large data: solve for a sample of rows first, so that all rows are read only twice.
+        if len(scores) > 4 * _WARM_ROWS:
+            sample = scores.take(slice(None, None, len(scores) // _WARM_ROWS))
+            start, _, _ = _solve(_slope(sample, objective), 1 / hi, 1 / lo, start, 1e-3)
+        coarse = len(scores) * scores.classes > _COARSE_SIZE
+        beta, value, outside = _solve(slope, 1 / hi, 1 / lo, start, TOLERANCE, coarse)
     if objective == "accuracy" and outside is None:
         value = 0.0  # a root, not a minimum: met, to the tolerance
+    if objective == "accuracy" and outside and slope(1 / hi, False)[2] == 0:
+        outside = "flat"  # the confidence is the same at every temperature
+    if outside == "flat":
+        return Fit(min(max(1.0, lo), hi), objective, value, outside)
     # 1/(1/hi) need not be hi again.
     temperature = {"above": hi, "below": lo}.get(outside or "", min(max(1 / beta, lo), hi))
     return Fit(temperature, objective, value, outside)
@@ -122,10 +134,9 @@ def _slope(scores: Scores, objective: Objective) -> Slope:
     """
     accuracy = float(scores.correct.mean())
     label = float(scores.label_margin.mean())
-    large = len(scores) * scores.classes > 1 << 22
 
     def slope(beta: float, coarse: bool) -> tuple[float, float, float]:
-        dtype = scores.outputs.dtype if coarse and large else np.float64
+        dtype = scores.outputs.dtype if coarse else np.float64
         sums, mean, variance = moments(scores.outputs, beta, dtype)
         if objective == "nll":
             value = float(np.log(sums).mean()) - beta * label
@@ -137,23 +148,34 @@ def _slope(scores: Scores, objective: Objective) -> Slope:
 
 
 def _solve(
-    slope: Slope, lo: float, hi: float, start: float, tolerance: float
+    slope: Slope, lo: float, hi: float, start: float, tolerance: float, coarse: bool = False
 ) -> tuple[float, float, Outside]:
     """The optimum in [lo, hi] to `tolerance` in T = 1/β, and the objective there.
 
     Newton steps on the increasing function, kept inside the bracket known so far; a bound is
-    evaluated only when a step wants to cross it. The first evaluation may be coarse, because
-    the result always rests on a later one. Stops when the error left after a step, estimated
-    from the change of the derivative between the last two points, is below the tolerance.
+    evaluated only when a step wants to cross it. Where Newton's steps are slow (the slope of
+    separable rows falls off exponentially) every other step halves the bracket instead. With
+    `coarse` the first look is in single precision and only proposes where to look next. Stops
+    when the error left after a step, estimated from the change of the derivative between the
+    last two points, is below the tolerance.
     """
     below, above = lo, hi  # the root lies between these two, unless it is outside [lo, hi]
     seen_lo = seen_hi = False
     beta = start
     last: tuple[float, float] | None = None
-    for _ in range(_MAX_STEPS):
-        value, g, dg = slope(beta, last is None)
+    if coarse:
+        _, g, dg = slope(beta, True)
+        if dg > 0 and math.isfinite(g / dg):
+            last = (beta, dg)
+            beta = min(max(beta - g / dg, lo), hi)
+    for count in range(_MAX_STEPS):
+        value, g, dg = slope(beta, False)
         if not (math.isfinite(g) and math.isfinite(dg)):
             break
+        if g == 0 and dg == 0 and beta > lo:
+            # Nothing changes here, but it may where shares do not underflow.
+            flat = slope(lo, False)[1:] == (0, 0)
+            return (beta, value, "flat") if flat else (hi, value, "below")
         if g == 0:
             return beta, value, "flat" if dg == 0 else None
         if g < 0:
@@ -165,19 +187,20 @@ def _solve(
                 return lo, value, "above"
             above, seen_hi = beta, True
         scale = tolerance * beta * beta / 4  # tolerance in T, as one in β
-        step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
-        target = beta + step
         if above - below <= scale:
             return beta, value, None
+        step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
+        target = beta + step
         if last is not None and below < target < above and abs(step) < 1e-2 * beta:
             curvature = abs(dg - last[1]) / max(abs(beta - last[0]), 1e-300) / (2 * dg)
             if curvature * step * step <= scale:
                 # The objective at the target, to third order in the step.
                 return target, value + g * step + dg * step * step / 2, None
         last = (beta, dg)
-        if target >= above:
+        slow = count >= 8 and count % 2 == 0
+        if target >= above or (slow and g < 0):
             target = math.sqrt(below * above) if seen_hi else hi
-        elif target <= below:
+        elif target <= below or slow:
             target = math.sqrt(below * above) if seen_lo else lo
         beta = target
     raise RuntimeError(
@@ -195,12 +218,14 @@ def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
             seen[temperature] = ece(confidence(scores.outputs, temperature), correct, bins)
         return seen[temperature]
 
-    grid = np.geomspace(lo, hi, 97)
+    # Few rows make many narrow dips, and each look is cheap.
+    points = int(np.clip(2**21 // (len(scores) * scores.classes), 97, 2000))
+    grid = np.geomspace(lo, hi, points)
     grid[0], grid[-1] = lo, hi
     values = np.array([value(float(t)) for t in grid])
     if np.ptp(values) == 0:
         return Fit(min(max(1.0, lo), hi), "ece", float(values[0]), "flat")
-    best = grid[np.argsort(values, kind="stable")[:3]]
+    best = grid[np.argsort(values, kind="stable")[: 3 + points // 100]]
     ratio = grid[1] / grid[0]
     for centre in best:
         at, width = float(centre), math.log(ratio)

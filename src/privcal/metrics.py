@@ -49,7 +49,8 @@ class Reliability:
     @classmethod
     def of(cls, confidence: Any, correct: Any, bins: int = 15) -> Reliability:
         c, y = _rows(confidence, correct)
-        where = bin_index(c, check_bins(bins))
+        bins = check_bins(bins)
+        where = bin_index(c, bins)
         return cls._from_index(c, y, where, bins)
 
     @classmethod
@@ -107,12 +108,12 @@ class Reliability:
     def debiased_rms(self) -> float:
         """Root-mean-square calibration error with the unbiased square of Kumar et al. 2019.
 
-        Bins with a single row have no variance estimate and keep their plain square.
+        A bin with a single row has no variance estimate and keeps its plain square.
         """
         _some(self.count.sum())
         c, a, share = self.curve()
         n = self.count[self.count > 0]
-        bias = np.where(n > 1, a * (1 - a) / np.maximum(n - 1, 1), 0.0)
+        bias = a * (1 - a) / np.maximum(n - 1, 1)
         return math.sqrt(max(0.0, float(share @ ((a - c) ** 2 - bias))))
 
 
@@ -136,10 +137,11 @@ class EqualMass:
     def reliability(self, bins: int = 15) -> Reliability:
         """Bins of as equal a number of rows as ties allow: equal confidences stay together."""
         n = _some(len(self.confidence))
+        bins = check_bins(bins)
         # A row's bin is that of the first row with the same confidence, so that the value
         # depends neither on the order of rows nor on how a sort breaks ties.
         ranks = np.searchsorted(np.sort(self.confidence), self.confidence, side="left")
-        where = np.minimum(ranks * check_bins(bins) // n, bins - 1).astype(np.int64)
+        where = np.minimum(ranks * bins // n, bins - 1).astype(np.int64)
         return Reliability._from_index(self.confidence, self.correct, where, bins)
 
 
@@ -156,7 +158,8 @@ class ClassWise:
     def of(cls, probabilities: Any, labels: Any, bins: int = 15) -> ClassWise:
         p, y = _table(probabilities, labels)
         n, m = p.shape
-        cell = bin_index(p, check_bins(bins)) + np.arange(m) * bins
+        bins = check_bins(bins)
+        cell = bin_index(p, bins) + np.arange(m) * bins
         hit = cell[np.arange(n), y]
         shape = (m, bins)
         return cls(
@@ -206,7 +209,8 @@ class Mean:
 def ece(confidence: Any, correct: Any, bins: int = 15) -> float:
     """Expected calibration error with `bins` equal-width bins."""
     c, y = _rows(confidence, correct)
-    gaps = _sums(bin_index(c, check_bins(bins)), bins, y - c)
+    bins = check_bins(bins)
+    gaps = _sums(bin_index(c, bins), bins, y - c)
     return float(np.abs(gaps).sum() / _some(len(c)))
 
 
@@ -237,7 +241,7 @@ def brier(confidence: Any, correct: Any) -> float:
 
 
 def accuracy(correct: Any) -> float:
-    return Mean.of(np.asarray(correct, bool)).value
+    return Mean.of(_checked_correct(correct)).value
 
 
 def mean_confidence(confidence: Any) -> float:
@@ -300,14 +304,17 @@ def _checked_confidence(confidence: Any) -> FloatArray:
 
 def _rows(confidence: Any, correct: Any) -> tuple[FloatArray, BoolArray]:
     c = _checked_confidence(confidence)
-    y = np.asarray(correct)
+    y = _checked_correct(correct)
     if y.shape != c.shape:
         raise InputError(f"confidence has shape {c.shape} but correct has {y.shape}")
-    if y.dtype != bool:
-        if y.size and not np.isin(y, (0, 1)).all():
-            raise InputError("correct must be true or false (or 1 or 0) for each row")
-        y = y.astype(bool)
     return c, y
+
+
+def _checked_correct(correct: Any) -> BoolArray:
+    y = np.asarray(correct)
+    if y.dtype != bool and y.size and not np.isin(y, (0, 1)).all():
+        raise InputError("correct must be true or false (or 1 or 0) for each row")
+    return y.astype(bool, copy=False)
 
 
 def _table(probabilities: Any, labels: Any) -> tuple[FloatArray, IntArray]:
@@ -316,9 +323,8 @@ def _table(probabilities: Any, labels: Any) -> tuple[FloatArray, IntArray]:
     if p.ndim != 2 or y.shape != p.shape[:1]:
         raise InputError(f"probabilities have shape {p.shape} but labels have {y.shape}")
     if p.size and not (p.min() >= 0 and p.max() <= 1):
-        raise InputError("probabilities must be in [0, 1]")
-    if y.size and not (
-        np.equal(y, y.astype(np.int64)).all() and 0 <= y.min() <= y.max() < p.shape[1]
-    ):
+        row = int(np.argmin(((p >= 0) & (p <= 1)).all(axis=1)))
+        raise InputError(f"probabilities of row {row} are not all in [0, 1]")
+    if y.size and not np.isin(y, np.arange(p.shape[1])).all():
         raise InputError(f"labels must be whole numbers from 0 to {p.shape[1] - 1}")
     return p, y.astype(np.int64)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 KINDS = ("logits", "probabilities")
 TABLES = (".parquet", ".csv")
+T = TypeVar("T")
 
 
 def read_scores(path: str | Path, *, model: str | None = None) -> Scores:
@@ -33,13 +33,15 @@ def read_scores(path: str | Path, *, model: str | None = None) -> Scores:
         Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
         (of class 1); optionally `person`.
     """
-    return Scores(**_read(Path(path), labelled=True), model=model)
+    path = Path(path)
+    return _named(path, lambda: Scores(**_read(path, labelled=True), model=model))
 
 
 def read_outputs(path: str | Path) -> Outputs:
     """The same files, where labels may be missing and are not looked at."""
-    found = _read(Path(path), labelled=False)
-    return Outputs(**{k: v for k, v in found.items() if k in KINDS})
+    path = Path(path)
+    found = _read(path, labelled=False)
+    return _named(path, lambda: Outputs(**{k: v for k, v in found.items() if k in KINDS}))
 
 
 def read_sources(path: str | Path, column: str, *, model: str | None = None) -> dict[str, Scores]:
@@ -77,13 +79,14 @@ def _read(path: Path, *, labelled: bool) -> dict[str, Any]:
 
 
 def _read_npz(path: Path, labelled: bool) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            keys = list(archive.files)
-            wanted = [k for k in (*KINDS, "labels", "person") if k in keys]
-            found = {k: archive[k] for k in wanted}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
+    archive = _load(path, ".npz")
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"{path} is not a .npz file, whatever its name says")
+    with archive:
+        keys = list(archive.files)
+        found = {
+            k: _load(path, ".npz", archive, k) for k in (*KINDS, "labels", "person") if k in keys
+        }
     kinds = [k for k in KINDS if k in found]
     if len(kinds) != 1:
         raise InputError(
@@ -117,10 +120,23 @@ def _read_npy(path: Path, labelled: bool) -> dict[str, Any]:
 
 
 def _map_npy(path: Path) -> Any:
+    array = _load(path, ".npy")
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is not a .npy file, whatever its name says")
+    return array
+
+
+def _load(path: Path, ending: str, archive: Any = None, key: str = "") -> Any:
+    """NumPy's readers raise all kinds of errors on damaged files; here they become one."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npy file, or is cut short ({error})") from None
+        if archive is not None:
+            return archive[key]
+        return np.load(path, mmap_mode="r" if ending == ".npy" else None, allow_pickle=False)
+    except Exception as error:
+        first = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"{path} is not a readable {ending} file, or is cut short ({first})"
+        ) from None
 
 
 def _table(path: Path) -> pl.DataFrame:
@@ -130,12 +146,16 @@ def _table(path: Path) -> pl.DataFrame:
         raise InputError(f"there is no file {path}")
     try:
         if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path)
-        # Two looks at the whole column rather than a guess from its first rows.
-        return pl.read_csv(path, infer_schema_length=None)
+            return pl.read_parquet(path, glob=False)
+        # Types from the whole column, not from its first rows.
+        table = pl.read_csv(path, infer_schema_length=None, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"cannot read {path}: {first}") from None
+    for name in table.columns:
+        if re.fullmatch(r".*_duplicated_\d+", name):  # polars renames the second of its name
+            raise InputError(f"{path} has two columns {name.rpartition('_duplicated_')[0]}")
+    return table
 
 
 def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, Any]:
@@ -187,9 +207,10 @@ def _float(table: pl.DataFrame, names: list[str]) -> Any:
     return pl.Float32 if narrow else pl.Float64
 
 
-def _named(path: Path, make: Any) -> Any:
+def _named(path: Path, make: Callable[[], T]) -> T:
     """Errors about rows, with the file they are in."""
     try:
         return make()
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        text = str(error)
+        raise InputError(text if str(path) in text else f"{path}: {text}") from None

@@ -195,9 +195,10 @@ class Scores:
 
 
 def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.asanyarray(values)
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float64)
+    array = _as_array(kind, values)
+    if array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
+        with np.errstate(over="ignore"):  # what is infinite then is rejected below
+            array = array.astype(np.float64)
     if array.dtype.kind != "f":
         raise InputError(f"{kind} must be numbers, not {array.dtype}")
     if kind == "probabilities" and array.ndim == 1:
@@ -211,8 +212,19 @@ def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
     return array
 
 
+def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
+    if isinstance(values, np.memmap):
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{what} are masked; fill the masked values or leave their rows out")
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InputError(f"{what} must be a table of numbers with rows of one length") from None
+
+
 def _as_labels(labels: Any, outputs: Outputs) -> IntArray:
-    array = np.asarray(labels)
+    array = _as_array("labels", labels)
     if array.ndim != 1:
         raise InputError(f"labels must have one dimension, not shape {array.shape}")
     if len(array) != outputs.rows:
@@ -249,7 +261,7 @@ def _as_persons(person: Any, outputs: Outputs) -> npt.NDArray[np.object_]:
 def _person_id(row: int, value: Any) -> str:
     """One spelling for one person: 7, 7.0 and "7" are the same id."""
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        value = value.decode("utf-8", "surrogateescape")
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):

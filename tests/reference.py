@@ -1,0 +1,184 @@
+"""The same quantities as privcal, the slow and obvious way: plain loops over Python floats.
+
+Nothing here imports privcal. The one exception to plain loops are the temperature fits, which
+have to go through tens of thousands of rows: NumPy in float64 there, with SciPy's solvers.
+"""
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_softmax, softmax
+from scipy.stats import foldnorm
+
+
+def logits_of(probabilities):
+    """Log-probabilities of one row; one lone number is the probability of class 1 of two."""
+    if len(probabilities) == 1:
+        [p] = probabilities
+        return [-math.inf if p == 1 else math.log1p(-p), log(p)]
+    return [log(p) for p in probabilities]
+
+
+def log(p):
+    return -math.inf if p == 0 else math.log(p)
+
+
+def probabilities_at(logits, temperature):
+    top = max(logits)
+    terms = [math.exp((z - top) / temperature) for z in logits]
+    total = math.fsum(terms)
+    return [term / total for term in terms]
+
+
+def confidence_at(logits, temperature):
+    return max(probabilities_at(logits, temperature))
+
+
+def row_nll(logits, label, temperature):
+    top = max(logits)
+    log_sum = math.log(math.fsum(math.exp((z - top) / temperature) for z in logits))
+    return log_sum - (logits[label] - top) / temperature
+
+
+def moments_at(logits, temperature):
+    """Σ exp(z/T) for z = logit − top logit, and the mean and variance of z under the softmax."""
+    top = max(logits)
+    z = [logit - top for logit in logits]
+    p = probabilities_at(logits, temperature)
+    held = [(pi, zi) for pi, zi in zip(p, z, strict=True) if pi > 0]
+    mean = math.fsum(pi * zi for pi, zi in held)
+    variance = math.fsum(pi * (zi - mean) ** 2 for pi, zi in held)
+    return 1 / max(p), mean, variance
+
+
+def width_bins(confidence, k):
+    return [min(math.floor(k * c), k - 1) for c in confidence]
+
+
+def mass_bins(confidence, k):
+    """⌊k · rank / n⌋, where equal confidences all have the rank of the first of them."""
+    ordered = sorted(confidence)
+    return [bisect_left(ordered, c) * k // len(ordered) for c in confidence]
+
+
+def bins_of(confidence, correct, where):
+    """(rows, accuracy, mean confidence) of each bin that has rows."""
+    members = defaultdict(list)
+    for c, y, b in zip(confidence, correct, where, strict=True):
+        members[b].append((float(c), float(y)))
+    return [
+        (
+            len(rows),
+            math.fsum(y for _, y in rows) / len(rows),
+            math.fsum(c for c, _ in rows) / len(rows),
+        )
+        for rows in members.values()
+    ]
+
+
+def ece_of(bins):
+    n = sum(count for count, _, _ in bins)
+    return math.fsum(count / n * abs(a - c) for count, a, c in bins)
+
+
+def ece(confidence, correct, k):
+    return ece_of(bins_of(confidence, correct, width_bins(confidence, k)))
+
+
+def equal_mass_ece(confidence, correct, k):
+    return ece_of(bins_of(confidence, correct, mass_bins(confidence, k)))
+
+
+def mce(confidence, correct, k):
+    return max(abs(a - c) for _, a, c in bins_of(confidence, correct, width_bins(confidence, k)))
+
+
+def debiased_ece(confidence, correct, k):
+    """ECE − (E[ECE with each bin's accuracy redrawn from its normal law] − ECE)."""
+    bins = bins_of(confidence, correct, width_bins(confidence, k))
+    n = sum(count for count, _, _ in bins)
+    redrawn = 0.0
+    for count, a, c in bins:
+        deviation = math.sqrt(a * (1 - a) / count)
+        gap = abs(a - c)
+        mean = foldnorm.mean(gap / deviation, scale=deviation) if deviation else gap
+        redrawn += count / n * mean
+    plain = ece_of(bins)
+    return plain - (redrawn - plain)
+
+
+def debiased_rms(confidence, correct, k):
+    bins = bins_of(confidence, correct, width_bins(confidence, k))
+    n = sum(count for count, _, _ in bins)
+    square = 0.0
+    for count, a, c in bins:
+        variance = a * (1 - a) / (count - 1) if count > 1 else 0.0
+        square += count / n * ((a - c) ** 2 - variance)
+    return math.sqrt(max(square, 0.0))
+
+
+def classwise_ece(probabilities, labels, k):
+    classes = range(len(probabilities[0]))
+    return math.fsum(
+        ece([row[j] for row in probabilities], [label == j for label in labels], k) for j in classes
+    ) / len(classes)
+
+
+def brier(confidence, correct):
+    return mean([(c - y) ** 2 for c, y in zip(confidence, correct, strict=True)])
+
+
+def brier_multiclass(probabilities, labels):
+    return mean(
+        [
+            math.fsum((p - (j == label)) ** 2 for j, p in enumerate(row))
+            for row, label in zip(probabilities, labels, strict=True)
+        ]
+    )
+
+
+def nll(probabilities, labels):
+    return mean([-log(row[label]) for row, label in zip(probabilities, labels, strict=True)])
+
+
+def mean(values):
+    return math.fsum(values) / len(values)
+
+
+def mean_nll(logits, labels, temperature):
+    rows = np.arange(len(labels))
+    return -float(log_softmax(logits / temperature, axis=1)[rows, labels].mean())
+
+
+def gap(logits, labels, temperature):
+    """Mean confidence − accuracy."""
+    shares = softmax(logits / temperature, axis=1)
+    return float(shares.max(axis=1).mean() - (logits.argmax(axis=1) == labels).mean())
+
+
+def best_temperature(objective, logits, labels, bounds):
+    """The root of d(mean NLL)/d(1/T), or of mean confidence − accuracy, to about 1e-12."""
+    logits = np.asarray(logits, np.float64)
+    logits = logits - logits.max(axis=1, keepdims=True)
+    label_logit = logits[np.arange(len(labels)), labels]
+
+    def nll_slope(temperature):
+        shares = softmax(logits / temperature, axis=1)
+        return float(np.mean((shares * (logits - label_logit[:, None])).sum(axis=1)))
+
+    slope = nll_slope if objective == "nll" else lambda t: gap(logits, labels, t)
+    return brentq(slope, *bounds, xtol=1e-12, rtol=1e-14)
+
+
+def least_nll(logits, labels, bounds):
+    """The least mean NLL over T, found without its derivative."""
+    found = minimize_scalar(
+        lambda log_t: mean_nll(logits, labels, math.exp(log_t)),
+        bounds=[math.log(t) for t in bounds],
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    return found.fun

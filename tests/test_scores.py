@@ -1,0 +1,249 @@
+"""Scores are checked once, at the door: what is kept, and what is turned away and how."""
+
+import math
+
+import numpy as np
+import pytest
+
+from privcal import scores as scores_module
+from privcal.errors import InputError
+from privcal.scores import Outputs, Scores
+
+LOGITS = [[1.0, 2.0, 0.0], [0.0, 5.0, 5.0]]
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_float_arrays_are_kept_without_a_copy(kind, dtype, order):
+    array = np.full((5, 4), 0.25, dtype, order)
+    scores = Scores(**{kind: array}, labels=[0] * 5)
+    assert scores.outputs.array is array
+
+
+def test_a_column_of_probabilities_is_kept_without_a_copy():
+    p = np.array([0.1, 0.9], np.float32)
+    assert np.shares_memory(Outputs(probabilities=p).array, p)
+
+
+@pytest.mark.parametrize("dtype", [int, np.uint8, bool])
+def test_whole_numbers_are_taken_as_float64(dtype):
+    outputs = Outputs(logits=np.array([[0, 1], [1, 0]], dtype))
+    assert outputs.array.dtype == np.float64
+    assert outputs.predicted.tolist() == [1, 0]
+
+
+def test_the_predicted_class_is_the_most_likely_and_of_equal_ones_the_first():
+    scores = Scores(logits=LOGITS, labels=[1, 2])
+    assert scores.outputs.predicted.tolist() == [1, 1]
+    assert scores.correct.tolist() == [True, False]
+    assert scores.label_margin.tolist() == [0.0, 0.0]
+
+
+def test_the_label_margin_is_the_labels_logit_minus_the_top_one():
+    scores = Scores(logits=[[1.0, 3.5]], labels=[0])
+    assert scores.label_margin.tolist() == [-2.5]
+    scores = Scores(probabilities=[[0.2, 0.8]], labels=[0])
+    assert scores.label_margin.tolist() == [pytest.approx(math.log(0.25), rel=1e-15)]
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        {"logits": np.log([[0.2, 0.8]])},
+        {"probabilities": [[0.2, 0.8]]},
+        {"probabilities": [0.8]},
+    ],
+)
+def test_shifted_rows_are_each_class_relative_to_the_top_one(given_as):
+    out = np.empty((1, 2))
+    Outputs(**given_as).shifted(slice(0, 1), out)
+    assert out.tolist() == [[pytest.approx(math.log(0.25), rel=1e-15), 0.0]]
+
+
+@pytest.mark.parametrize("column", [[0.25, 0.5, 0.75, 1.0], [[0.25], [0.5], [0.75], [1.0]]])
+def test_one_column_of_probabilities_is_that_of_class_one_of_two(column):
+    scores = Scores(probabilities=column, labels=[0, 0, 1, 0])
+    assert scores.classes == 2
+    assert scores.outputs.predicted.tolist() == [0, 0, 1, 1]
+    assert scores.correct.tolist() == [True, True, True, False]
+
+
+def test_one_column_of_logits_is_one_class():
+    assert Scores(logits=[[3.0], [4.0]], labels=[0, 0]).classes == 1
+
+
+def test_no_rows_are_allowed():
+    scores = Scores(logits=np.empty((0, 3)), labels=[], person=[])
+    assert len(scores) == 0
+    assert scores.correct.tolist() == []
+
+
+def test_labels_may_be_whole_floats_or_booleans():
+    for labels in ([1.0, 0.0], [True, False], np.array([1, 0], np.uint64)):
+        assert Scores(logits=LOGITS, labels=labels).labels.tolist() == [1, 0]
+
+
+def test_taking_rows_takes_everything_that_belongs_to_them():
+    scores = Scores(logits=LOGITS, labels=[0, 2], person=["a", "b"], model="net")
+    for rows in ([1], slice(1, 2), np.array([False, True])):
+        taken = scores.take(rows)
+        assert taken.outputs.array.tolist() == [LOGITS[1]]
+        assert (taken.labels.tolist(), taken.person.tolist(), taken.model) == ([2], ["b"], "net")
+
+
+def test_a_slice_of_rows_is_taken_without_a_copy():
+    scores = Scores(logits=np.array(LOGITS), labels=[0, 2])
+    assert np.shares_memory(scores.take(slice(1, 2)).outputs.array, scores.outputs.array)
+
+
+@pytest.mark.parametrize("given_as", [{}, {"logits": LOGITS, "probabilities": LOGITS}])
+def test_logits_or_probabilities_are_said_and_only_one_of_them(given_as):
+    with pytest.raises(InputError, match="either logits= or probabilities="):
+        Scores(**given_as, labels=[0, 0])
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_named_by_row_and_column(kind, dtype, wrong):
+    array = np.full((4, 2), 0.5, dtype)
+    array[2, 1] = array[3, 0] = wrong
+    with pytest.raises(InputError, match=f"{kind} row 2, column 1 is {wrong}"):
+        Scores(**{kind: array}, labels=[0] * 4)
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_a_row_is_named_by_its_place_in_the_whole_array(kind, monkeypatch):
+    monkeypatch.setattr(scores_module, "BLOCK", 8)
+    array = np.full((100, 2), 0.5)
+    array[77, 0] = math.nan
+    with pytest.raises(InputError, match=f"{kind} row 77, column 0 is nan"):
+        Outputs(**{kind: array})
+
+
+@pytest.mark.parametrize("wrong", [-0.001, 1.001, 7.0])
+def test_a_probability_outside_its_range_is_named_by_row_and_column(wrong):
+    with pytest.raises(InputError, match=rf"row 1, column 0 is {wrong}, outside \[0, 1\]"):
+        Outputs(probabilities=[[0.5, 0.5], [wrong, 1 - wrong]])
+    with pytest.raises(InputError, match=rf"row 1, column 0 is {wrong}, outside \[0, 1\]"):
+        Outputs(probabilities=[0.5, wrong])
+
+
+def test_probabilities_that_do_not_sum_to_one_are_named_by_row(monkeypatch):
+    monkeypatch.setattr(scores_module, "BLOCK", 2)
+    with pytest.raises(InputError, match=r"row 1 sums to 0\.7, not 1; .* give them as logits="):
+        Outputs(probabilities=[[0.5, 0.5], [0.5, 0.2]])
+
+
+def test_probabilities_may_miss_one_by_what_half_precision_rounds():
+    p = np.full((1, 1000), 1 / 1000, np.float16)
+    assert p.sum(dtype=np.float64) != 1
+    assert Outputs(probabilities=p).classes == 1000
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 2), ()])
+def test_logits_have_two_dimensions(shape):
+    with pytest.raises(InputError, match="logits must have two dimensions"):
+        Outputs(logits=np.zeros(shape))
+
+
+def test_there_is_at_least_one_column():
+    with pytest.raises(InputError, match="logits have no columns"):
+        Outputs(logits=np.empty((2, 0)))
+
+
+@pytest.mark.parametrize("values", [[["a", "b"]], [[1j, 2]], [[None, 1.0]]])
+def test_outputs_are_real_numbers(values):
+    with pytest.raises(InputError, match="logits must be numbers"):
+        Outputs(logits=values)
+
+
+@pytest.mark.parametrize("label", [3, -1, 10**15, 3.0])
+def test_a_label_out_of_range_is_named_by_its_row(label):
+    with pytest.raises(InputError, match=f"label of row 1 is {label}; with 3 classes .* 0 to 2"):
+        Scores(logits=LOGITS, labels=[0, label])
+
+
+@pytest.mark.parametrize("label", [0.5, math.nan, math.inf])
+def test_a_label_that_is_not_whole_is_named_by_its_row(label):
+    with pytest.raises(InputError, match=f"label of row 1 is {label}, not a whole number"):
+        Scores(logits=LOGITS, labels=[0, label])
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [None, 0], [0j, 1j]])
+def test_labels_are_numbers(labels):
+    with pytest.raises(InputError, match="labels must be whole numbers"):
+        Scores(logits=LOGITS, labels=labels)
+
+
+def test_labels_have_one_dimension():
+    with pytest.raises(InputError, match=r"labels must have one dimension, not shape \(2, 1\)"):
+        Scores(logits=LOGITS, labels=[[0], [1]])
+
+
+@pytest.mark.parametrize("labels", [[], [0], [0, 1, 2]])
+def test_there_are_as_many_labels_as_rows(labels):
+    with pytest.raises(InputError, match=f"{len(labels)} labels for 2 rows of logits"):
+        Scores(logits=LOGITS, labels=labels)
+
+
+@pytest.mark.parametrize("person", [[], ["a"], ["a", "b", "c"], [["a"], ["b"]]])
+def test_there_are_as_many_person_ids_as_rows(person):
+    with pytest.raises(InputError, match=r"person ids have shape .* for 2 rows of logits"):
+        Scores(logits=LOGITS, labels=[0, 1], person=person)
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, np.float32("nan"), "", "  ", b""])
+def test_a_missing_person_id_is_named_by_its_row(missing):
+    with pytest.raises(InputError, match="person id of row 1 is missing"):
+        Scores(logits=LOGITS, labels=[0, 1], person=["a", missing])
+
+
+@pytest.mark.parametrize("odd", [7.5, True, math.inf, ("a",), object])
+def test_a_person_id_is_a_whole_number_or_a_string(odd):
+    person = np.array(["a", None], object)
+    person[1] = odd
+    with pytest.raises(InputError, match=r"person id of row 1 is .*; use whole numbers or strings"):
+        Scores(logits=LOGITS, labels=[0, 1], person=person)
+
+
+@pytest.mark.parametrize("same", [7, 7.0, "7", b"7", " 7 ", np.int32(7), np.float32(7)])
+def test_one_person_has_one_id_however_it_is_spelt(same):
+    person = Scores(logits=LOGITS, labels=[0, 1], person=[same, "x"]).person
+    assert person.tolist() == ["7", "x"]
+
+
+def test_every_rejection_is_a_value_error_of_one_line():
+    with pytest.raises(ValueError, match="row 0, column 0") as caught:
+        Outputs(logits=[[math.nan]])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ragged", [{"logits": [[1.0, 2.0], [1.0]]}, {"labels": [0, [1]]}])
+def test_ragged_lists_are_refused(ragged):
+    with pytest.raises(InputError):
+        Scores(**({"logits": LOGITS, "labels": [0, 1]} | ragged))
+
+
+def test_a_mask_does_not_hide_a_missing_number():
+    with pytest.raises(InputError, match="logits are masked"):
+        Outputs(logits=np.ma.masked_invalid([[1.0, math.nan], [1.0, 2.0]]))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(float).max, reason="no long double")
+def test_no_accepted_logit_makes_a_margin_that_is_no_number():
+    logits = np.array([[1, 2]], np.longdouble) * (np.finfo(np.longdouble).max / 4)
+    try:
+        scores = Scores(logits=logits, labels=[0])
+    except InputError:
+        return
+    assert np.isfinite(scores.label_margin).all()
+
+
+def test_two_persons_never_become_one():
+    try:
+        person = Scores(logits=LOGITS, labels=[0, 1], person=[b"\xff", b"\xfe"]).person
+    except InputError:
+        return
+    assert person[0] != person[1]
