@@ -203,6 +203,14 @@ def test_when_all_rows_are_clearly_right_the_best_temperature_lies_below(margin,
     assert (fit.temperature, fit.outside) == (0.05, "below")
 
 
+def test_an_optimum_far_down_an_exponential_slope_is_found():
+    # 100·exp(−100/T) = 1e-6·(1 − p): the slope is nearly flat long before its root.
+    logits, labels = [[100.0, 0.0], [0.0, 1e-6]], [0, 0]
+    expected = reference.best_temperature("nll", np.array(logits), labels, (0.05, 20))
+    fit = fit_temperature(Scores(logits=logits, labels=labels))
+    assert fit.temperature == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("margin", [0.1, 3.0, 50.0])
 def test_when_all_rows_are_wrong_the_best_temperature_lies_above(margin, objective):

@@ -155,14 +155,16 @@ def _solve(
     Newton steps on the increasing function, kept inside the bracket known so far; a bound is
     evaluated only when a step wants to cross it. Where Newton's steps are slow (the slope of
     separable rows falls off exponentially) every other step halves the bracket instead. With
-    `coarse` the first look is in single precision and only proposes where to look next. Stops
-    when the error left after a step, estimated from the change of the derivative between the
-    last two points, is below the tolerance.
+    `coarse` the first look is in single precision and only proposes where to look next.
+
+    Stops when Newton's steps shrink at least tenfold and the error that the next one leaves,
+    estimated from the change of the derivative between the last two points, is below the
+    tolerance; or when the bracket is narrower than the tolerance.
     """
     below, above = lo, hi  # the root lies between these two, unless it is outside [lo, hi]
     seen_lo = seen_hi = False
     beta = start
-    last: tuple[float, float] | None = None
+    last: tuple[float, float] | None = None  # where Newton's last step began, and dg there
     if coarse:
         _, g, dg = slope(beta, True)
         if dg > 0 and math.isfinite(g / dg):
@@ -191,17 +193,19 @@ def _solve(
             return beta, value, None
         step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
         target = beta + step
-        if last is not None and below < target < above and abs(step) < 1e-2 * beta:
-            curvature = abs(dg - last[1]) / max(abs(beta - last[0]), 1e-300) / (2 * dg)
+        if last is not None and below < target < above and 10 * abs(step) <= abs(beta - last[0]):
+            curvature = abs(dg - last[1]) / abs(beta - last[0]) / (2 * dg)
             if curvature * step * step <= scale:
                 # The objective at the target, to third order in the step.
                 return target, value + g * step + dg * step * step / 2, None
+        if abs(step) < scale:  # near enough, if the sign changes within the tolerance
+            target = beta + math.copysign(scale, step)
         last = (beta, dg)
         slow = count >= 8 and count % 2 == 0
         if target >= above or (slow and g < 0):
-            target = math.sqrt(below * above) if seen_hi else hi
+            last, target = None, math.sqrt(below * above) if seen_hi else hi
         elif target <= below or slow:
-            target = math.sqrt(below * above) if seen_lo else lo
+            last, target = None, math.sqrt(below * above) if seen_lo else lo
         beta = target
     raise RuntimeError(
         f"the temperature fit did not converge: after {_MAX_STEPS} steps T is between "
