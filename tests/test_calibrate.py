@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +126,35 @@ def test_below_min_sources_the_run_stops_and_says_what_was_spent() -> None:
     assert [s.spent for s in (*rich, poor)] == list(stopped.value.spent)
 
 
+def test_a_source_that_fails_after_the_charge_is_counted_as_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good, broken = make_sources(2)
+    monkeypatch.setattr(broken, "_exact", lambda query: 1 / 0)
+    with pytest.warns(SourceDropped, match="unavailable"):
+        result = privcal.calibrate([good, broken], "acc-t", 0.6)
+    assert result.spent == (good.spent, broken.spent) == (0.6, 0.1)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Decimal("0.5"), np.float32(0.5), "0.5"])
+def test_a_map_can_be_saved_however_epsilon_and_options_were_given(
+    epsilon: object, tmp_path: Path
+) -> None:
+    result = privcal.calibrate(
+        make_sources(1), "ece-t", epsilon, bins=np.int64(10), bounds=(0.5, np.float64(3))
+    )
+    result.map.save(tmp_path / "m.json")
+    assert privcal.load_map(tmp_path / "m.json").provenance["epsilon_per_source"] == 0.5
+    assert result.map.provenance["options"] == {"bins": 10, "bounds": [0.5, 3.0]}
+
+
+@pytest.mark.parametrize("campaign", ["2024/spring", "a\nb", "x" * 300])
+def test_a_campaign_must_have_a_plain_name(campaign: str) -> None:
+    sources = make_sources(1)
+    with pytest.raises(privcal.InputError):
+        privcal.calibrate(sources, campaign=campaign)
+
+
 def test_a_malformed_answer_drops_its_source() -> None:
     bad = Scripted("bad", [float("nan")] * 6)
     good = Scripted("good", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -176,9 +208,11 @@ def test_sources_must_be_some_and_distinct(tmp_path: object) -> None:
 def test_two_sources_may_not_share_a_ledger(tmp_path: object) -> None:
     path = f"{tmp_path}/shared.db"
     privcal.Ledger.create(path)
-    sources = [privcal.Source(random_scores(5, seed=i), None, path) for i in range(2)]
-    with pytest.raises(privcal.InputError, match="share one ledger"):
-        privcal.calibrate(sources)
+    fleeting = privcal.Ledger.in_memory()
+    for ledger in (path, fleeting):
+        sources = [privcal.Source(random_scores(5, seed=i), None, ledger) for i in range(2)]
+        with pytest.raises(privcal.InputError, match="share one ledger"):
+            privcal.calibrate(sources)
 
 
 def test_a_quiet_run_gives_no_warnings() -> None:

@@ -320,6 +320,95 @@ def test_version_and_help(run: Any) -> None:
     assert "privcal calibrate clinic-*.npz" in stdout
 
 
+def test_names_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "scores[final].ledger"
+    privcal.Ledger.create(file)
+    source = privcal.Source(random_scores(5), None, file)
+    for i, asker in enumerate(["eve[/x]", "ac[i]me", ":smile:"]):
+        source.answer(privcal.queries.Gap(), 0.1, f"[bold]/0/{i}", asker=asker)
+    code, stdout, _ = run("ledger", "show", file)
+    assert code == 0
+    for text in ("eve[/x]", "ac[i]me", ":smile:", "[bold]/0/0", "scores[final].ledger"):
+        assert text in stdout
+
+
+def test_files_of_one_name_in_several_folders_are_several_sources(run: Any, tmp_path: Path) -> None:
+    files = []
+    for name in ("h1", "h2"):
+        (tmp_path / name).mkdir()
+        files.append(save(tmp_path / name / "scores.npz"))
+    code, stdout, _ = run("calibrate", *files, "--out", tmp_path / "m.json", "--json")
+    assert code == 0
+    assert set(json.loads(stdout)["spent"]) == {str(f) for f in files}
+
+
+def test_the_asker_is_who_the_policy_names(run: Any, clinics: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('askers = ["acme"]')
+    args = ("calibrate", *clinics, "--policy", tmp_path / "p.toml", "--out", tmp_path / "m.json")
+    code, _, stderr = run(*args)
+    assert (code, "asker" in stderr) == (1, True)
+    assert "paid for" not in stderr
+    assert run(*args, "--asker", "acme")[0] == 0
+
+
+def test_the_same_file_gets_no_second_budget_by_being_asked_differently(
+    run: Any, table: Path, tmp_path: Path
+) -> None:
+    out = ("--out", tmp_path / "m.json")
+    assert run("calibrate", table, "--source-column", "hospital", *out)[0] == 0
+    (tmp_path / "link.csv").symlink_to(table)
+    (tmp_path / "sub").mkdir()
+    for args in (
+        (table,),
+        (table, "--source-column", "person"),
+        (table, "--source-column", "hospital", "--ledger-dir", tmp_path / "books"),
+        (tmp_path / "link.csv",),
+        (tmp_path / "sub" / ".." / "icu.csv",),
+    ):
+        code, _, stderr = run("calibrate", *args, *out)
+        assert code == 2, args
+        assert "already has ledgers" in stderr
+    assert not (tmp_path / "books").exists()
+    # A table that grew by a hospital is no other table.
+    with open(table, "a") as file:
+        file.write("H/9,p99,0.5,1\n")
+    code, stdout, stderr = run("calibrate", table, "--source-column", "hospital", *out, "--json")
+    assert code == 0
+    assert "created 1 ledgers" in stderr
+    assert len(json.loads(stdout)["dropped"]) == 4
+
+
+def test_json_has_no_infinities(run: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0])
+    code, stdout, _ = run("evaluate", tmp_path / "p.npz", "--json")
+    assert code == 0
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    assert json.loads(stdout, parse_constant=refuse)["before"]["nll"] is None
+
+
+def test_a_large_or_odd_policy_is_explained_too(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "p.toml").write_text('epsilon = "1000"\nqueries = []\n')
+    code, stdout, _ = run("source", "check", clinics[0], "--policy", tmp_path / "p.toml", "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert said["queries"] == []
+    assert any("promises nothing" in line for line in said["summary"])
+
+
+def test_the_demo_runs_in_an_empty_folder_it_is_in(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for _ in range(2):
+        assert run("demo", "--sources", 2, "--samples", 5, "--out", ".")[0] == 0
+
+
 BAD = {
     "no such file": ("fit", "none.npz"),
     "an empty file": ("fit", "empty.npz"),
@@ -347,6 +436,11 @@ BAD = {
     "a wrong policy": ("source", "check", "good.npz", "--policy", "bad.toml"),
     "an unknown option": ("fit", "good.npz", "--speed", "1"),
     "bins out of range": ("evaluate", "good.npz", "--bins", "0"),
+    "an output that is an input": ("calibrate", "good.npz", "--out", "good.npz"),
+    "an applied output that is an input": ("apply", "map.json", "good.npz", "--out", "good.npz"),
+    "a campaign with a slash": ("calibrate", "good.npz", "--campaign", "a/b", "--out", "m.json"),
+    "a row limit without ids": ("calibrate", "good.npz", "--policy", "two.toml", "--out", "m.json"),
+    "an epsilon too small to split": ("demo", "--epsilon", "1e-9", "--out", "d"),
 }
 
 
@@ -361,6 +455,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     Path("cut.npz").write_bytes(good.read_bytes()[:300])
     Path("broken.json").write_text('{"format": "privcal-map", "ver')
     Path("bad.toml").write_text("epsilon = 'much'")
+    Path("two.toml").write_text("rows_per_person = 2")
     Path("t.csv").write_text("label,probability\n1,0.5\n")
     privcal.TemperatureMap(2.0).save("map.json")
     logits, labels = np.zeros((3, 2)), np.zeros(3, int)

@@ -39,7 +39,8 @@ def test_epsilon_is_read_as_written_and_rounded_down(epsilon: object, nano: int)
 
 
 @pytest.mark.parametrize(
-    "epsilon", [0, -1, 1e-10, float("nan"), float("inf"), "x", None, True, 1e7, []]
+    "epsilon",
+    [0, -1, 1e-10, float("nan"), float("inf"), "x", None, True, 1e7, [], "1e3000000", "1e-3000000"],
 )
 def test_no_other_epsilon_is_taken(epsilon: object) -> None:
     with pytest.raises(privcal.InputError, match="epsilon must be"):

@@ -211,6 +211,35 @@ def test_an_optimum_far_down_an_exponential_slope_is_found():
     assert fit.temperature == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_curvature_that_vanishes_by_chance_does_not_stop_the_fit_early():
+    logits = [
+        [-0.17630429988190974, -1.195589435823061, 0.45136038668262357],
+        [-0.8359411347502024, 0.5192053385981863, 2.956291256836124],
+    ]
+    agrees(Scores(logits=logits, labels=[2, 1]), np.array(logits), [2, 1], "accuracy")
+
+
+@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(ROOTS))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_the_slope_changes_sign_within_the_tolerance_of_every_fit(seed, objective):
+    rng = np.random.default_rng(seed)
+    n, m = rng.integers(1, 6), rng.integers(2, 5)
+    scores = Scores(
+        logits=rng.normal(size=(n, m)) * rng.uniform(0.2, 6), labels=rng.integers(0, m, n)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = fit_temperature(scores, objective, WIDE)
+    if fit.outside is None:
+        if objective == "accuracy":
+            target = scores.correct.mean()
+            near = [confidence(scores.outputs, fit.temperature + d).mean() for d in (-1e-6, 1e-6)]
+            assert near[0] >= target >= near[1]
+        else:
+            nearby = fit.temperature * np.array([0.999, 1.001])
+            assert nll(scores, fit.temperature).mean() <= min(nll(scores, t).mean() for t in nearby)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("margin", [0.1, 3.0, 50.0])
 def test_when_all_rows_are_wrong_the_best_temperature_lies_above(margin, objective):

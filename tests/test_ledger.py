@@ -280,3 +280,88 @@ def test_an_in_memory_ledger_says_what_it_is() -> None:
 def test_a_malformed_request_id_is_a_bad_request(request_id: str, path: Path) -> None:
     assert refusal(path, request_id) == "bad_request"
     assert source(path).spent == 0
+
+
+def test_another_spelling_of_its_path_does_not_forget_a_lost_ledger(
+    path: Path, tmp_path: Path
+) -> None:
+    ask(path, "a", 0.7)
+    path.unlink()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for spelling in (tmp_path / "sub" / ".." / path.name, tmp_path / "link" / path.name):
+        assert privcal.Ledger(spelling).known()
+    assert privcal.Ledger.create(tmp_path / "link" / path.name).nano_spent == 7 * NANO // 10
+
+
+def test_the_marks_remember_every_place_a_ledger_was_at(path: Path, tmp_path: Path) -> None:
+    ask(path, "a", 0.5)
+    path.rename(tmp_path / "moved.db")
+    ask(tmp_path / "moved.db", "b", 0.2)
+    assert privcal.Ledger(path).known()
+    assert privcal.Ledger.create(path).nano_spent == 7 * NANO // 10
+
+
+def test_a_copy_that_was_used_leaves_the_original_behind(path: Path, tmp_path: Path) -> None:
+    shutil.copy(path, tmp_path / "copy.db")
+    ask(tmp_path / "copy.db", "a", 0.5)
+    assert refusal(path, "b", 0.1) == "ledger_rolled_back"
+
+
+def test_a_fresh_ledger_put_in_the_place_of_a_spent_one_is_refused(
+    path: Path, tmp_path: Path
+) -> None:
+    ask(path, "a", 0.9)
+    privcal.Ledger.create(tmp_path / "fresh.db")
+    (tmp_path / "fresh.db").replace(path)
+    assert refusal(path, "b", 0.5) == "ledger_rolled_back"
+    privcal.Ledger(path).reconcile()
+    assert refusal(path, "b", 0.5) == "over_budget"
+
+
+def test_a_cap_changed_behind_the_ledgers_back_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "capped.db"
+    privcal.Ledger.create(path, 0.3)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE ledger SET total = 5000000000")
+    assert refusal(path, "a", 0.4) == "unavailable"
+
+
+def test_only_its_owner_can_read_a_ledger(path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_answer_is_stored_once(path: Path) -> None:
+    ask(path, "a", 0.1)
+    key = Key.parse("local", "a")
+    with pytest.raises(privcal.Refused, match="lost"):
+        privcal.Ledger(path).store(key, [12345])
+    with pytest.raises(privcal.Refused, match="lost"):
+        privcal.Ledger(path).store(Key.parse("local", "never-charged"), [1])
+    assert ask(path, "a", 0.1) != [12345 / 2**20]
+
+
+def test_looking_at_a_ledger_makes_no_files(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "not" / "there" / "marks.db"
+    monkeypatch.setenv("PRIVCAL_MARKS", str(elsewhere))
+    assert privcal.Ledger(path).nano_behind() is None
+    assert not privcal.Ledger(path).known()
+    assert not (tmp_path / "not").exists()
+
+
+def test_marks_that_cannot_be_opened_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "file" / "marks.db"))
+    with pytest.raises(privcal.InputError, match="high-water marks"):
+        privcal.Ledger.create(tmp_path / "l.db")
+    assert not (tmp_path / "l.db").exists()
+
+
+@pytest.mark.parametrize("asker", [5, None, "", "a\nb"])
+def test_a_malformed_asker_is_a_bad_request(asker: object, path: Path) -> None:
+    with pytest.raises(privcal.Refused, match="bad_request"):
+        source(path).answer(Gap(), 0.1, "r", asker=asker)

@@ -97,10 +97,10 @@ def test_a_source_hands_its_own_sensitivity_and_the_epsilon_charged_to_the_mecha
 @pytest.mark.parametrize("shrinkages", [0, 5])
 def test_the_noise_in_answers_has_the_right_scale(query: Query, shrinkages: int) -> None:
     # An empty source answers with pure noise.
-    source = privcal.Source(random_scores(0), privcal.Policy(epsilon=100))
+    source = privcal.Source(random_scores(0), privcal.Policy(epsilon=1000))
     epsilon = to_nano(1) // (shrinkages + 1)
     noise = np.concatenate(
-        [source.answer(query, Fraction(epsilon, NANO), f"r/0/{i}").values for i in range(12)]
+        [source.answer(query, Fraction(epsilon, NANO), f"r/0/{i}").values for i in range(30)]
     )
     scale = query.sensitivity * NANO / epsilon
     test = stats.kstest(noise, stats.laplace(scale=scale).cdf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -99,13 +100,16 @@ def test_the_bound_holds_across_block_edges(kind: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(confidence, "BLOCK", 64)
     rng = np.random.default_rng(1)
     query = FAMILY[kind]()
-    for n in (7, 8, 9, 63, 64, 65):
-        logits, labels = rng.normal(0, 9, (n, 8)).astype(np.float32), rng.integers(0, 8, n)
+    for n, m in ((7, 8), (8, 8), (9, 8), (64, 8), (65, 8), (7, 200), (33, 333)):
+        logits, labels = rng.normal(0, 9, (n, m)).astype(np.float32), rng.integers(0, m, n)
         whole = query.contributions(privcal.Scores(logits=logits, labels=labels)).sum(query.length)
         for gone in (0, n // 2, n - 1):
             keep = np.delete(np.arange(n), gone)
             less = privcal.Scores(logits=logits[keep], labels=labels[keep])
             moved = whole - query.contributions(less).sum(query.length)
+            alone = privcal.Scores(logits=logits[[gone]], labels=labels[[gone]])
+            # Exactly that row's own integers: no other row changed by a single bit.
+            assert moved.tolist() == query.contributions(alone).sum(query.length).tolist()
             assert np.abs(moved).sum() <= query.bound
 
 
@@ -233,8 +237,51 @@ def test_a_query_survives_json_and_keeps_its_digest() -> None:
         {"kind": "binned-gap", "bins": 0},
         {"kind": "binned-gap", "bins": 1001},
         {"kind": "binned-gap", "bins": 15.0},
+        {"kind": ["gap"]},
+        {"kind": "gap", "temperature": 10**400},
     ],
 )
 def test_what_is_outside_the_family_is_no_query(message: object) -> None:
     with pytest.raises(privcal.InputError):
         parse(message)
+
+
+@dataclass(frozen=True)
+class Unruly(Query):
+    """Says what it likes of its rows: only the common steps stand between it and the sum."""
+
+    kind = "unruly"
+    values: tuple[float, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return 4
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return ""
+
+    def _rows(self, scores: privcal.Scores) -> tuple[np.ndarray, np.ndarray]:
+        values = np.tile(self.values, (len(scores), 1))
+        return np.tile(np.arange(len(self.values)), (len(scores), 1)), values
+
+
+@pytest.mark.parametrize(
+    ("values", "grid"),
+    [
+        ((1e300,), [GRID]),  # clipped before it could overflow an integer and change its sign
+        ((-1e300,), [-GRID]),
+        ((np.nan,), [0]),
+        ((0.75, 0.75), [0, 0]),  # within each cell, but not in L1: counts as nothing
+        ((0.5 - 2**-22, 0.5 + 2**-22), [GRID // 2 - 1, GRID // 2]),  # towards zero, both
+        ((2**-21 * 1.5,), [1]),  # one cell: to the nearest
+    ],
+)
+def test_the_common_steps_hold_whatever_a_query_says(
+    values: tuple[float, ...], grid: list[int]
+) -> None:
+    rows = Unruly(values).contributions(privcal.Scores(logits=[[0.0, 1.0]], labels=[0]))
+    assert rows.values[0].tolist() == grid

@@ -366,3 +366,22 @@ def test_an_npz_that_cannot_be_unpacked_is_refused(npz, offset, value):
 def test_a_csv_with_one_name_twice_is_refused(csv):
     csv.write_text("label,logit_0,logit_0\n0,1,2\n")
     refusal(csv)
+
+
+def test_ids_in_a_csv_stay_text(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "label,probability,person,ward\n0,0.1,007,01\n1,0.2,7,1\n0,0.3,1e5,01\n1,0.4,100000,1\n"
+    )
+    assert read_scores(tmp_path / "t.csv").person.tolist() == ["007", "7", "1e5", "100000"]
+    assert list(read_sources(tmp_path / "t.csv", "ward")) == ["01", "1"]
+
+
+def test_a_lone_numbered_column_is_not_guessed_at(tmp_path):
+    (tmp_path / "t.csv").write_text("label,probability_0\n0,0.9\n1,0.1\n")
+    with pytest.raises(InputError, match="must be called probability"):
+        read_scores(tmp_path / "t.csv")
+
+
+def test_labels_may_be_true_and_false(tmp_path):
+    (tmp_path / "t.csv").write_text("label,probability\ntrue,0.9\nfalse,0.1\n")
+    assert read_scores(tmp_path / "t.csv").labels.tolist() == [1, 0]

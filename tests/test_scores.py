@@ -208,8 +208,8 @@ def test_a_person_id_is_a_whole_number_or_a_string(odd):
         Scores(logits=LOGITS, labels=[0, 1], person=person)
 
 
-@pytest.mark.parametrize("same", [7, 7.0, "7", b"7", " 7 ", np.int32(7), np.float32(7)])
-def test_one_person_has_one_id_however_it_is_spelt(same):
+@pytest.mark.parametrize("same", [7, 7.0, "7", b"7", np.int32(7), np.float32(7)])
+def test_a_whole_number_is_one_id_in_any_type(same):
     person = Scores(logits=LOGITS, labels=[0, 1], person=[same, "x"]).person
     assert person.tolist() == ["7", "x"]
 
@@ -247,3 +247,20 @@ def test_two_persons_never_become_one():
     except InputError:
         return
     assert person[0] != person[1]
+
+
+@pytest.mark.parametrize("missing", ["nan", "NA", " n/a", "None", "NULL", "<NA>", "NaT", "  "])
+def test_a_word_for_missing_is_no_person(missing):
+    with pytest.raises(InputError, match="person id of row 1 is missing"):
+        Scores(logits=LOGITS, labels=[0, 1], person=["a", missing])
+
+
+def test_a_float_too_large_to_tell_two_ids_apart_is_refused():
+    with pytest.raises(InputError, match="person id of row 0"):
+        Scores(logits=LOGITS, labels=[0, 1], person=[2.0**53, 2.0**53 + 2])
+
+
+def test_ids_are_compared_as_text_exactly():
+    ids = ["7", "007", "7.0", " 7"]
+    person = Scores(logits=[[0.0, 1.0]] * 4, labels=[0] * 4, person=ids).person
+    assert person.tolist() == ids

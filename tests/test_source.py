@@ -89,10 +89,36 @@ def test_a_query_that_lies_about_its_sensitivity_is_answered_by_our_own_copy(
 
 
 def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
-    source = privcal.Source(random_scores(54321 % 1000 + 3), name="clinic")
+    source = privcal.Source(random_scores(324), name="clinic")
     assert "324" not in repr(source)
     for code in privcal.errors.REFUSALS:
         assert not any(ch.isdigit() for ch in str(privcal.Refused(code)))
+    # What does leave is a closed list of fields, and none of them is a count of rows.
+    answer = source.answer(Histogram(), 0.1, "r")
+    assert set(vars(answer)) == {"values", "nano_epsilon", "key"}
+    result = privcal.calibrate([source], "acc-t", 0.5, model="m")
+    assert {name for asked in result.rounds for name in vars(asked)} == {
+        "round", "query", "epsilon", "answers",
+    }  # fmt: skip
+    assert set(result.map.provenance) == {
+        "method", "epsilon_per_source", "sources", "campaign", "model", "created", "privcal",
+    }  # fmt: skip
+
+
+def test_a_source_of_any_size_answers_what_another_would() -> None:
+    for rows in (0, 1, 2, 50):
+        source = privcal.Source(random_scores(rows), privcal.Policy(epsilon=1))
+        assert source.answer(Gap(), 0.5, "r").values.shape == (1,)
+        assert source.spent == 0.5
+
+
+def test_a_memory_map_cut_short_after_opening_is_unavailable(tmp_path: Path) -> None:
+    np.save(tmp_path / "logits.npy", np.zeros((5000, 10), np.float32))
+    np.save(tmp_path / "labels.npy", np.zeros(5000, int))
+    source = privcal.Source(privcal.read_scores(tmp_path))
+    with open(tmp_path / "logits.npy", "r+b") as file:
+        file.truncate(1000)
+    assert refusal(source) == "unavailable"
 
 
 def test_at_most_so_many_rows_of_a_person_count() -> None:
@@ -115,6 +141,13 @@ def test_which_rows_count_does_not_depend_on_anybody_else() -> None:
         rest = [i for i, p in enumerate(person) if p != who]
         without = rows_kept([person[i] for i in rest], 2, b"k")
         assert {(person[rest[i]], rest[i]) for i in without} == {w for w in whole if w[0] != who}
+
+
+def test_the_choice_of_rows_differs_from_person_to_person() -> None:
+    # Were it a matter of the place alone, everybody's same row would count.
+    person = [str(who) for who in range(200) for _ in range(5)]
+    kept = rows_kept(person, 1, b"k")
+    assert (np.bincount(kept % 5, minlength=5) > 15).all()
 
 
 def test_the_choice_of_rows_is_secret_and_even() -> None:
@@ -172,6 +205,7 @@ def test_a_policy_is_a_small_toml_file(tmp_path: Path) -> None:
         ("rows_per_person = 0", "rows_per_person"),
         ("rows_per_person = 1.5", "rows_per_person"),
         ("askers = [1]", "must be a list"),
+        ("queries = 5", "must be a list"),
     ],
 )
 def test_a_wrong_policy_is_told_in_one_sentence(text: str, says: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Calibrated confidence from private data."""
 
-from privcal import methods, metrics, queries
+from privcal import methods, metrics, queries, study
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.fit import Fit, fit_temperature
@@ -57,5 +57,6 @@ __all__ = [
     "Result",
     "Scores",
     "Source",
+    "study",
     "TemperatureMap",
 ]

@@ -17,6 +17,7 @@ from privcal.errors import CalibrationError, InputError, Refused
 from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, drive
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
+from privcal.privacy.ledger import Key
 from privcal.queries import Query
 from privcal.scores import FloatArray
 from privcal.source import Answer
@@ -57,8 +58,9 @@ class Progress:
 class Result:
     """What a calibration gives back.
 
-    `spent` is the ε each source was charged for its answers, in the order of the sources;
-    `dropped` says which sources left the run, and why.
+    `spent` is the ε each source was charged, in the order of the sources; where a source failed
+    in a question, that question counts, as it may have been charged. `dropped` says which
+    sources left the run, and why.
     """
 
     map: Map
@@ -114,12 +116,16 @@ def calibrate(
         raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
     _check_distinct(sources)
     nano = to_nano(epsilon)
-    run = _Run(sources, asker, campaign or secrets.token_hex(8), model, min_sources, progress)
+    campaign = campaign or secrets.token_hex(8)
+    Key.parse(asker, campaign)  # complain now rather than through every source's refusal
+    if "/" in campaign:
+        raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
+    run = _Run(sources, asker, campaign, model, min_sources, progress)
     [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
     facts = {
         "method": method,
-        "options": {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()},
-        "epsilon_per_source": epsilon if run.asked else 0.0,
+        "options": {name: np.asarray(getattr(chosen, name)).tolist() for name in options},
+        "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
         "campaign": run.campaign,
         "model": model,
@@ -196,6 +202,8 @@ class _Run:
                 raise ValueError("its answer is malformed")
         except Exception as problem:
             reason = problem.code if isinstance(problem, Refused) else type(problem).__name__
+            if reason in ("unavailable", "lost") or not isinstance(problem, Refused):
+                self.nano_spent[name] += nano  # it may have been charged before it failed
             self.present.remove(name)
             self.dropped[name] = reason
             warnings.warn(
@@ -218,8 +226,8 @@ def _check_distinct(sources: Sequence[Answers]) -> None:
     """Sources that share a ledger would be given each other's stored answers."""
     if len({id(s) for s in sources}) < len(sources):
         raise InputError("the same source is given twice")
-    ledgers = [p for s in sources if (p := getattr(getattr(s, "ledger", None), "path", None))]
-    if len(set(ledgers)) < len(ledgers):
+    ledgers = [ledger for s in sources if (ledger := getattr(s, "ledger", None)) is not None]
+    if len({getattr(ledger, "path", None) or id(ledger) for ledger in ledgers}) < len(ledgers):
         raise InputError("two sources share one ledger; put their rows into one source")
 
 

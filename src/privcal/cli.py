@@ -1,5 +1,4 @@
-"""The command line. Tables go to standard output (to standard error with --json), progress to
-standard error; --json prints one JSON document on standard output and nothing else."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -9,20 +8,18 @@ import secrets
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import privcal
+from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+from privcal.study.commands import app as study_app
 
 if TYPE_CHECKING:
     from privcal.privacy.ledger import Ledger
@@ -45,10 +42,8 @@ ledger_app = typer.Typer(
 source_app = typer.Typer(no_args_is_help=True, help="For data owners.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
+app.add_typer(study_app, name="study")
 
-errors = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Bins = Annotated[int, typer.Option(help="Equal-width bins of confidence.")]
 Bounds = Annotated[
     tuple[float, float] | None, typer.Option(help="Range of temperatures: lower and upper.")
@@ -90,7 +85,7 @@ def demo(
     """
     from privcal.demo import run_demo
 
-    with _progress() as bar:
+    with progress_bar() as bar:
         task = bar.add_task("preparing", total=None)
 
         def progress(method: str, step: Any) -> None:
@@ -126,12 +121,12 @@ def demo(
         "maps": result.out / "maps",
         "ledgers": result.out / "ledgers",
     }
-    console = _console(as_json)
+    console = human(as_json)
     console.print(table)
     for what, path in files.items():
-        console.print(f"{what}: {path}", highlight=False)
+        console.print(f"{what}: {path}")
     if as_json:
-        _print_json(
+        print_json(
             {
                 "shift": shift,
                 "sources": sources,
@@ -176,6 +171,9 @@ def calibrate(
     ] = None,
     min_sources: Annotated[int, typer.Option(help="Stop if fewer are left.")] = 1,
     model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    asker: Annotated[
+        str, typer.Option(help="Who asks, as the owners' policies name them.")
+    ] = "local",
     campaign: Annotated[
         str | None,
         typer.Option(help="Names the run; asked again under it, stored answers come back free."),
@@ -199,9 +197,11 @@ def calibrate(
     """
     from numpy.random import default_rng
 
+    from privcal.calibrate import Progress as Step
     from privcal.calibrate import SourceDropped
     from privcal.methods.base import Batch
     from privcal.privacy.epsilon import to_nano
+    from privcal.privacy.ledger import Key
     from privcal.privacy.policy import Policy
 
     rules = None if policy is None else Policy.load(policy)
@@ -219,12 +219,27 @@ def calibrate(
     next(
         privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None
     )
-    found = _read_sources(source, source_column, model)
-    _check_writable(out)
-    sources = _open_sources(found, rules, ledger_dir, epsilon)
     campaign = campaign or secrets.token_hex(8)
+    if "/" in campaign:
+        raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
+    Key.parse(asker, campaign)
+    found = _read_sources(source, source_column, model)
+    _check_output(out, *source)
+    sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
+    paid = False
+
+    def show(step: Step) -> None:
+        nonlocal paid
+        paid = paid or step.answered > 0
+        bar.update(
+            task,
+            description=f"{method}: question {step.asked + 1}",
+            completed=step.answered,
+            total=step.sources,
+        )
+
     try:
-        with _progress() as bar, warnings.catch_warnings():
+        with progress_bar() as bar, warnings.catch_warnings():
             warnings.simplefilter("ignore", SourceDropped)  # said below
             task = bar.add_task(method, total=None)
             result = privcal.calibrate(
@@ -232,42 +247,40 @@ def calibrate(
                 method,
                 epsilon,
                 min_sources=min_sources,
+                asker=asker,
                 campaign=campaign,
                 model=model,
-                progress=lambda step: bar.update(
-                    task,
-                    description=f"{method}: question {step.asked + 1}",
-                    completed=step.answered,
-                    total=step.sources,
-                ),
+                progress=show,
                 **options,
             )
         result.map.save(out)
     except BaseException:
-        errors.print(
-            f"answers already paid for come back free with the same command and --campaign {campaign}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        if paid:
+            errors.print(
+                "answers already paid for come back free with the same command and "
+                f"--campaign {campaign}",
+                soft_wrap=True,
+            )
         raise
     for name, reason in result.dropped.items():
         errors.print(
             f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False
         )
-    console = _console(as_json)
+    console = human(as_json)
     temperature = getattr(result.map, "temperature", None)
     summary = "per bin" if temperature is None else f"temperature {temperature:.4f}"
     answered = len(sources) - len(result.dropped)
     console.print(
         f"{method}: {summary}, from {answered} of {len(sources)} sources, "
         f"each charged epsilon {max(result.spent):g}; map written to {out}",
-        highlight=False,
     )
+    unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
     console.print(
-        "Epsilon is per source: a person at k sources is exposed to k times as much.", style="dim"
+        f"Protected at each source: one {unit}. A person at k sources is exposed to k times epsilon.",
+        style="dim",
     )
     if as_json:
-        _print_json(
+        print_json(
             {
                 "method": method,
                 "map": result.map.to_dict(),
@@ -305,6 +318,7 @@ def apply(
     from privcal.files import write_columns
     from privcal.readers import read_outputs
 
+    _check_output(out, map, scores)
     loaded = privcal.load_map(map)
     outputs = read_outputs(scores)
     columns: dict[str, Any] = {
@@ -315,9 +329,9 @@ def apply(
         table = loaded.predict_proba(outputs)
         columns |= {f"probability_{j}": table[:, j] for j in range(outputs.classes)}
     write_columns(out, columns)
-    _console(as_json).print(f"{outputs.rows:,} rows written to {out}", highlight=False)
+    human(as_json).print(f"{outputs.rows:,} rows written to {out}")
     if as_json:
-        _print_json({"rows": outputs.rows, "out": str(out), "columns": list(columns)})
+        print_json({"rows": outputs.rows, "out": str(out), "columns": list(columns)})
 
 
 @app.command()
@@ -352,12 +366,12 @@ def evaluate(
         table.add_column(name if loaded else "value", justify="right")
     for measure_name in list(results["before"].to_dict())[1:]:
         table.add_row(measure_name, *(f"{r.to_dict()[measure_name]:.4f}" for r in results.values()))
-    console = _console(as_json)
+    console = human(as_json)
     console.print(table)
     if plot is not None:
-        console.print(f"reliability diagram: {plot}", highlight=False)
+        console.print(f"reliability diagram: {plot}")
     if as_json:
-        _print_json({name: r.to_dict() for name, r in results.items()})
+        print_json({name: r.to_dict() for name, r in results.items()})
 
 
 @app.command()
@@ -382,14 +396,14 @@ def fit(
         TemperatureMap(found.temperature, private=False).with_provenance(
             method=f"exact fit by {objective}", privcal=privcal.__version__
         ).save(out)
-    console = _console(as_json)
+    console = human(as_json)
     console.print(
         f"temperature {found.temperature:.6f}, {objective} {found.value:.6g}", highlight=False
     )
     if found.outside:
-        errors.print(f"note: {found.message}", highlight=False)
+        errors.print(f"note: {found.message}")
     if as_json:
-        _print_json(
+        print_json(
             {
                 "temperature": found.temperature,
                 "objective": objective,
@@ -416,12 +430,12 @@ def ledger_create(
     """
     ledger = privcal.Ledger.create(file, epsilon)
     carried = ledger.nano_spent / 1e9
-    console = _console(as_json)
-    console.print(f"created {file}", highlight=False)
+    console = human(as_json)
+    console.print(f"created {file}")
     if carried:
-        console.print(f"epsilon {carried:g} carried over from a lost ledger", highlight=False)
+        console.print(f"epsilon {carried:g} carried over from a lost ledger")
     if as_json:
-        _print_json({"file": str(file), "total": epsilon, "spent": carried})
+        print_json({"file": str(file), "total": epsilon, "spent": carried})
 
 
 @ledger_app.command("show")
@@ -451,13 +465,13 @@ def ledger_show(
             f"{entry.epsilon:.6g}",
             "" if entry.answered or not entry.key else "lost",
         )
-    console = _console(as_json)
+    console = human(as_json)
     console.print(table)
     remains = None if total is None else (total - spent) / 1e9
     left = "the policy's cap rules"
     if total is not None:
         left = f"{remains:g} remains of {total / 1e9:g}"
-    console.print(f"epsilon spent: {spent / 1e9:g}; {left}", highlight=False)
+    console.print(f"epsilon spent: {spent / 1e9:g}; {left}")
     if behind is None or behind:
         what = (
             "has no high-water mark on this machine"
@@ -468,10 +482,9 @@ def ledger_show(
         )
         errors.print(
             f"warning: this ledger {what}; its source refuses until you run privcal ledger reconcile",
-            highlight=False,
         )
     if as_json:
-        _print_json(
+        print_json(
             {
                 "file": str(file),
                 "total": None if total is None else total / 1e9,
@@ -504,9 +517,9 @@ def ledger_budget(
     Example: `privcal ledger budget hospital.npz.ledger --epsilon 3`
     """
     _ledger(file).set_total(epsilon)
-    _console(as_json).print(f"{file}: the total is now epsilon {epsilon:g}", highlight=False)
+    human(as_json).print(f"{file}: the total is now epsilon {epsilon:g}")
     if as_json:
-        _print_json({"file": str(file), "total": epsilon})
+        print_json({"file": str(file), "total": epsilon})
 
 
 @ledger_app.command("reconcile")
@@ -522,9 +535,9 @@ def ledger_reconcile(
     Example: `privcal ledger reconcile hospital.npz.ledger`
     """
     nano = _ledger(file).reconcile(write_off)
-    _console(as_json).print(f"{file}: epsilon {nano / 1e9:g} written off", highlight=False)
+    human(as_json).print(f"{file}: epsilon {nano / 1e9:g} written off")
     if as_json:
-        _print_json({"file": str(file), "written_off": nano / 1e9})
+        print_json({"file": str(file), "written_off": nano / 1e9})
 
 
 @source_app.command("check")
@@ -545,10 +558,10 @@ def source_check(
     rules = Policy() if policy is None else Policy.load(policy)
     data = privcal.read_scores(file)
     facts = explain(privcal.Source(data, rules))
-    console = _console(as_json)
-    console.print(f"[bold]{file}[/bold]", highlight=False)
+    console = human(as_json)
+    console.print(str(file), style="bold")
     for line in facts.lines:
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
     table = Table(
         title="What may be asked, and the noise for the largest request", box=box.SIMPLE_HEAD
     )
@@ -564,7 +577,7 @@ def source_check(
         )
     console.print(table)
     if as_json:
-        _print_json({"file": str(file), "summary": facts.lines, "queries": facts.queries})
+        print_json({"file": str(file), "summary": facts.lines, "queries": facts.queries})
 
 
 # --- shared ------------------------------------------------------------------------------
@@ -573,11 +586,13 @@ def source_check(
 def _read_sources(
     paths: list[Path], column: str | None, model: str | None
 ) -> list[tuple[Path, str | None, Scores]]:
+    """Files as they really are, links resolved: one file under two names is one file."""
     from privcal.readers import read_sources
 
     found: list[tuple[Path, str | None, Scores]] = []
-    for path in paths:
-        if [p.absolute() for p in paths].count(path.absolute()) > 1:
+    real = [path.resolve() for path in paths]
+    for path in real:
+        if real.count(path) > 1:
             raise InputError(f"{path} is given twice")
         if column is None:
             found.append((path, None, privcal.read_scores(path, model=model)))
@@ -591,43 +606,67 @@ def _open_sources(
     found: list[tuple[Path, str | None, Scores]],
     rules: Policy | None,
     folder: Path | None,
+    column: str | None,
     epsilon: float,
 ) -> list[Source]:
     from privcal.privacy.policy import Policy
 
+    cap = epsilon if rules is None else rules.epsilon
+    places = [_ledger_path(path, value, folder) for path, value, _ in found]
+    for place in places:
+        if places.count(place) > 1:
+            raise InputError(f"two sources would share the ledger {place}; rename one of the files")
+    for path, _, scores in found:
+        privcal.Source(scores, rules)  # what is wrong with the two is said before a ledger is made
+        _refuse_second_budget(path, column, places)
+    short = [path.name for path in dict.fromkeys(path for path, _, _ in found)]
     sources = []
     created = 0
-    names: set[Path] = set()
-    for path, value, scores in found:
-        where = _ledger_path(path, value, folder)
-        if where in names:
-            raise InputError(f"two sources would share the ledger {where}; rename one of the files")
-        names.add(where)
-        ledger = privcal.Ledger(where)
-        if not where.exists() and not ledger.known():
-            ledger = privcal.Ledger.create(where, epsilon if rules is None else rules.epsilon)
+    for place, (path, value, scores) in zip(places, found, strict=True):
+        ledger = privcal.Ledger(place)
+        if not place.exists() and not ledger.known():
+            ledger = privcal.Ledger.create(place, cap, data=_data(path, column))
             created += 1
         policy = rules
-        if policy is None and where.exists():
+        if policy is None and place.exists():
             total = ledger.nano_total
             policy = Policy() if total is None else Policy(epsilon=total / 1e9)
-        label = path.name if value is None else f"{path.name}:{value}"
+        file = path.name if short.count(path.name) == 1 else str(path)
+        label = file if value is None else f"{file}:{value}"
         sources.append(privcal.Source(scores, policy, ledger, name=label))
     if created:
-        cap = epsilon if rules is None else rules.epsilon
-        place = next(iter(names)).parent
         errors.print(
-            f"created {created} ledgers in {place}, each with a total of epsilon {cap:g}",
-            highlight=False,
+            f"created {created} ledgers in {places[0].parent}, each with a total of epsilon {cap:g}"
         )
     return sources
+
+
+def _data(path: Path, column: str | None) -> str:
+    return str(path) if column is None else f"{path} by {column}"
+
+
+def _refuse_second_budget(path: Path, column: str | None, places: list[Path]) -> None:
+    """The same people must not get a second budget because a command was typed differently."""
+    from privcal.privacy.ledger import ledgers_of
+
+    if all(place.exists() for place in places):
+        return
+    here = {place.parent for place in places}
+    for data, known in ledgers_of(str(path)).items():
+        elsewhere = [ledger for ledger in known if ledger.parent not in here]
+        if data != _data(path, column) or elsewhere:
+            ledger = (elsewhere or known)[0]
+            raise InputError(
+                f"{path} already has ledgers, such as {ledger}; use those (--ledger-dir, "
+                "--source-column), or make new ones yourself with privcal ledger create"
+            )
 
 
 def _ledger_path(path: Path, value: str | None, folder: Path | None) -> Path:
     """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
     name = "" if value is None else quote(value, safe=" ")
     if folder is not None:
-        return folder / ".".join(filter(None, (path.name, name, "ledger")))
+        return folder.resolve() / ".".join(filter(None, (path.name, name, "ledger")))
     if value is None:
         return path.with_name(f"{path.name}.ledger")
     return path.with_name(f"{path.name}.ledgers") / f"{name}.ledger"
@@ -651,31 +690,12 @@ def _ledger(file: Path) -> Ledger:
     return privcal.Ledger(file)
 
 
-def _check_writable(out: Path) -> None:
-    """Before any budget is spent: can the result be written at all?"""
+def _check_output(out: Path, *inputs: Path) -> None:
+    """Before any budget is spent: can the result be written, and would it harm an input?"""
     if out.is_dir() or not os.access(out.parent, os.W_OK):
         raise InputError(f"cannot write {out}: its folder is missing or not writable")
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    hidden = not errors.is_terminal
-    with Progress(*columns, console=errors, transient=True, disable=hidden) as bar:
-        yield bar
-
-
-def _console(as_json: bool) -> Console:
-    return errors if as_json else Console()
-
-
-def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    if out.resolve() in [path.resolve() for path in inputs]:
+        raise InputError(f"{out} is an input; choose another name for the output")
 
 
 class _Interrupted(BaseException):

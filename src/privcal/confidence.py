@@ -132,7 +132,8 @@ def for_blocks(
                     failures.append(failure)
 
     outputs.top  # noqa: B018  computed once, before the threads need it
-    wanted = min(threads or default_threads(), -(-outputs.rows // max(1, height)))
+    # A thread for less than four blocks costs more than it brings.
+    wanted = min(threads or default_threads(), outputs.rows // (4 * max(1, height)))
     helpers = [threading.Thread(target=loop, daemon=True) for _ in range(wanted - 1)]
     for helper in helpers:
         helper.start()

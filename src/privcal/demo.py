@@ -76,6 +76,9 @@ def run_demo(
             "less at least one to test on"
         )
     names = methods.names()
+    for name in names:
+        if name != "one-source":  # whatever is wrong is said before the folder is made
+            next(methods.make(name).run(Batch(1, to_nano(epsilon), np.random.default_rng())), None)
     budget = len(names) * to_nano(epsilon) / 10**9
     order = np.random.default_rng(seed).permutation(len(scores))
     private, test = order[: sources * samples], scores.take(order[sources * samples :])
@@ -141,7 +144,9 @@ def _prepare(out: Path) -> None:
     if out.exists():
         if not out.is_dir() or (any(out.iterdir()) and not (out / _MARK).exists()):
             raise InputError(f"{out} exists and is not from an earlier demo; choose another --out")
-        shutil.rmtree(out)
+        for old in ("maps", "ledgers"):
+            shutil.rmtree(out / old, ignore_errors=True)
+        (out / "reliability.png").unlink(missing_ok=True)
     (out / "maps").mkdir(parents=True)
     (out / "ledgers").mkdir()
     (out / _MARK).write_text(

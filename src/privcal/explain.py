@@ -33,7 +33,7 @@ def explain(source: Source) -> Explanation:
             f"{policy.rows_per_person} of each person count, so {counted:,} rows are used."
         )
     per_request = policy.nano_per_request
-    odds = math.exp(policy.epsilon)
+    odds = math.exp(min(policy.epsilon, 100.0))
     lines = [
         people,
         f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is right "
@@ -53,7 +53,7 @@ def explain(source: Source) -> Explanation:
         "It is per source: someone whose data are also elsewhere is exposed there as well.",
         f"Who may ask: {'anyone who can reach this source' if policy.askers is None else ', '.join(policy.askers)}.",
     ]
-    allowed = policy.queries or tuple(FAMILY)
+    allowed = tuple(FAMILY) if policy.queries is None else policy.queries
     described = []
     for kind in allowed:
         query = FAMILY[kind]()

@@ -23,12 +23,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {path.parent}")
-    part = path.with_name(f".{secrets.token_hex(4)}{path.suffix}")
+    part = path.with_name(f".{secrets.token_hex(4)}{path.suffix.lower()}")
     try:
         yield part
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, path)
+        if os.name == "posix":  # the new name must survive a crash too
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
     finally:
         part.unlink(missing_ok=True)
 

@@ -155,21 +155,23 @@ def _solve(
     Newton steps on the increasing function, kept inside the bracket known so far; a bound is
     evaluated only when a step wants to cross it. Where Newton's steps are slow (the slope of
     separable rows falls off exponentially) every other step halves the bracket instead. With
-    `coarse` the first look is in single precision and only proposes where to look next.
+    `coarse` the first looks are in single precision and only propose where to look next.
 
-    Stops when Newton's steps shrink at least tenfold and the error that the next one leaves,
-    estimated from the change of the derivative between the last two points, is below the
-    tolerance; or when the bracket is narrower than the tolerance.
+    Stops where a Newton step is below the tolerance and a tenth of the step before, or where
+    the bracket is narrower than the tolerance.
     """
     below, above = lo, hi  # the root lies between these two, unless it is outside [lo, hi]
     seen_lo = seen_hi = False
     beta = start
-    last: tuple[float, float] | None = None  # where Newton's last step began, and dg there
-    if coarse:
+    last = 0.0  # the size of Newton's last step; 0 after any other move
+    for _ in range(3 if coarse else 0):
         _, g, dg = slope(beta, True)
-        if dg > 0 and math.isfinite(g / dg):
-            last = (beta, dg)
-            beta = min(max(beta - g / dg, lo), hi)
+        if not (dg > 0 and math.isfinite(g / dg)):
+            break
+        target = min(max(beta - g / dg, lo), hi)
+        last, beta = abs(target - beta), target
+        if last < 1e-4 * beta:
+            break
     for count in range(_MAX_STEPS):
         value, g, dg = slope(beta, False)
         if not (math.isfinite(g) and math.isfinite(dg)):
@@ -193,19 +195,17 @@ def _solve(
             return beta, value, None
         step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
         target = beta + step
-        if last is not None and below < target < above and 10 * abs(step) <= abs(beta - last[0]):
-            curvature = abs(dg - last[1]) / abs(beta - last[0]) / (2 * dg)
-            if curvature * step * step <= scale:
-                # The objective at the target, to third order in the step.
-                return target, value + g * step + dg * step * step / 2, None
+        if abs(step) <= scale and 10 * abs(step) <= last and below < target < above:
+            # The objective at the target, to third order in the step.
+            return target, value + g * step + dg * step * step / 2, None
         if abs(step) < scale:  # near enough, if the sign changes within the tolerance
             target = beta + math.copysign(scale, step)
-        last = (beta, dg)
+        last = abs(step)
         slow = count >= 8 and count % 2 == 0
         if target >= above or (slow and g < 0):
-            last, target = None, math.sqrt(below * above) if seen_hi else hi
+            last, target = 0.0, math.sqrt(below * above) if seen_hi else hi
         elif target <= below or slow:
-            last, target = None, math.sqrt(below * above) if seen_lo else lo
+            last, target = 0.0, math.sqrt(below * above) if seen_lo else lo
         beta = target
     raise RuntimeError(
         f"the temperature fit did not converge: after {_MAX_STEPS} steps T is between "

@@ -130,6 +130,7 @@ class BinsMap(Map):
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
         check_bins(len(self.values))
         for b, value in enumerate(self.values):
             if value is not None and not 0 <= value <= 1:
@@ -167,9 +168,9 @@ def load_map(path: str | Path) -> Map:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{path} is not a privcal map")
     version = document.get("version")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise InputError(f"map {path} has version {version}; this privcal reads version {VERSION}")
-    if document.get("kind") not in KINDS:
+    if not isinstance(document.get("kind"), str) or document["kind"] not in KINDS:
         raise InputError(f"map {path} has unknown kind {document.get('kind')!r}")
     private, provenance = document.get("private"), document.get("provenance")
     if not isinstance(private, bool) or not isinstance(provenance, dict):
@@ -234,4 +235,7 @@ def _number(document: dict[str, Any], name: str) -> float:
     value = document.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{name} must be a number, not {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"{name} is out of range") from None

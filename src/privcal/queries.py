@@ -286,9 +286,10 @@ FAMILY: dict[str, type[Query]] = {
 
 def parse(message: Any) -> Query:
     """A query from its JSON form; anything outside the family is an InputError."""
-    if not isinstance(message, dict) or message.get("kind") not in FAMILY:
+    kind = message.get("kind") if isinstance(message, dict) else None
+    if not isinstance(kind, str) or kind not in FAMILY:
         raise InputError(f"unknown query; the family is {', '.join(FAMILY)}")
-    cls = FAMILY[message["kind"]]
+    cls = FAMILY[kind]
     types = {f.name: f.type for f in fields(cls)}
     values = {k: v for k, v in message.items() if k != "kind"}
     for name, value in values.items():
@@ -297,5 +298,8 @@ def parse(message: Any) -> Query:
         wanted = (int, np.integer) if types[name] == "int" else (int, float)
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise InputError(f"query {cls.kind}: {name} must be a number, not {value!r}")
-        values[name] = int(value) if types[name] == "int" else float(value)
+        try:
+            values[name] = int(value) if types[name] == "int" else float(value)
+        except OverflowError:
+            raise InputError(f"query {cls.kind}: {name} is out of range") from None
     return cls(**values)

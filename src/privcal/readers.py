@@ -49,7 +49,7 @@ def read_sources(path: str | Path, column: str, *, model: str | None = None) -> 
     path = Path(path)
     if path.suffix.lower() not in TABLES:
         raise InputError(f"{path} is no table; only Parquet and CSV have a column to split by")
-    table = _table(path)
+    table = _table(path, column)
     if column not in table.columns:
         raise InputError(f"{path} has no column {column!r}; it has {', '.join(table.columns)}")
     if table[column].null_count():
@@ -57,6 +57,8 @@ def read_sources(path: str | Path, column: str, *, model: str | None = None) -> 
         raise InputError(f"{path}: {column} of row {row} is missing")
     arrays = _named(path, lambda: Scores(**_from_table(path, table, labelled=True), model=model))
     keys = [str(v) for v in table[column].to_list()]
+    if "" in keys:
+        raise InputError(f"{path}: {column} of row {keys.index('')} is empty")
     rows: dict[str, list[int]] = {}
     for row, value in enumerate(keys):
         rows.setdefault(value, []).append(row)
@@ -139,7 +141,7 @@ def _load(path: Path, ending: str, archive: Any = None, key: str = "") -> Any:
         ) from None
 
 
-def _table(path: Path) -> pl.DataFrame:
+def _table(path: Path, column: str | None = None) -> pl.DataFrame:
     import polars as pl
 
     if not path.exists():
@@ -147,8 +149,10 @@ def _table(path: Path) -> pl.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             return pl.read_parquet(path, glob=False)
-        # Types from the whole column, not from its first rows.
-        table = pl.read_csv(path, infer_schema_length=None, glob=False)
+        # Types from the whole column, not from its first rows; ids stay text, or 007 would
+        # become 7 and two persons one.
+        text = {name: pl.String for name in ("person", column) if name}
+        table = pl.read_csv(path, infer_schema_length=None, glob=False, schema_overrides=text)
     except (pl.exceptions.PolarsError, OSError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"cannot read {path}: {first}") from None
@@ -179,6 +183,10 @@ def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, An
         )
     [(kind, names)] = present.items()
     numbered = [n for n in names if n != "probability"]
+    if len(numbered) == 1:
+        raise InputError(
+            f"{path} has only {numbered[0]}; a single column must be called probability"
+        )
     for place, name in enumerate(numbered):
         if int(name.split("_")[1]) != place:
             raise InputError(f"{path} has {name} but no {name.split('_')[0]}_{place}")
@@ -188,7 +196,7 @@ def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, An
             raise InputError(
                 f"{path}: {name} of row {int(column.is_null().arg_max() or 0)} is missing"
             )
-        if not column.dtype.is_numeric() and len(column):
+        if not (column.dtype.is_numeric() or str(column.dtype) == "Boolean") and len(column):
             raise InputError(f"{path}: column {name} must hold numbers, not {column.dtype}")
     found: dict[str, Any] = {kind: table.select(names).cast(_float(table, names)).to_numpy()}
     if "label" in columns:

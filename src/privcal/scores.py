@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
@@ -84,6 +85,13 @@ class Outputs:
                 p = self.array[:, 0].astype(np.float64)
                 return np.asarray(np.where(classes == 1, np.log(p), np.log1p(-p)))
             return np.asarray(np.log(self.array[rows, classes].astype(np.float64)))
+
+    def check_intact(self) -> None:
+        """Reading a memory map beyond the end of a file cut short would kill the process."""
+        if isinstance(self.array, np.memmap) and self.array.filename is not None:
+            needed = self.array.offset + self.array.nbytes
+            if os.path.getsize(self.array.filename) < needed:
+                raise InputError(f"{self.array.filename} was cut short after it was opened")
 
     @cached_property
     def predicted(self) -> IntArray:
@@ -258,16 +266,21 @@ def _as_persons(person: Any, outputs: Outputs) -> npt.NDArray[np.object_]:
     return ids
 
 
+_MISSING = {"", "nan", "na", "n/a", "none", "null", "<na>", "nat"}
+
+
 def _person_id(row: int, value: Any) -> str:
-    """One spelling for one person: 7, 7.0 and "7" are the same id."""
+    """Ids are compared as text, exactly; a whole number is its decimal digits."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        value = int(value)
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if number.is_integer() and abs(number) < 2**53:  # beyond, two ids may be one number
+            value = int(number)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    if value is None or value != value or value == "" or isinstance(value, str):
+    if value is None or value != value or str(value).strip().lower() in _MISSING:
         raise InputError(f"person id of row {row} is missing; every row needs one")
-    raise InputError(f"person id of row {row} is {value!r}; use whole numbers or strings")
+    if not isinstance(value, str):
+        raise InputError(f"person id of row {row} is {value!r}; use whole numbers or strings")
+    return str(value)

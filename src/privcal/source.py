@@ -143,6 +143,7 @@ class Source:
         return np.arange(len(self.scores)) if self._kept is None else self._kept
 
     def _exact(self, query: Query) -> IntArray:
+        self.scores.outputs.check_intact()
         contributions = query.contributions(self.scores)
         if self._kept is not None:
             contributions = contributions.take(self._kept)

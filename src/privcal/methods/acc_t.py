@@ -16,5 +16,5 @@ from privcal.queries import Gap
 @dataclass(frozen=True)
 class AccT(Search):
     def run(self, batch: Batch) -> Rounds:
-        found = yield from self.search(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
+        found = yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
         return [TemperatureMap(t) for t in found]

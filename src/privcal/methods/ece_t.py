@@ -23,5 +23,5 @@ class EceT(Search):
 
     def run(self, batch: Batch) -> Rounds:
         query = BinnedGap(bins=self.bins)
-        found = yield from self.search(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
+        found = yield from self.least(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
         return [TemperatureMap(t) for t in found]

@@ -41,7 +41,6 @@ def _maps(correct: FloatArray, total: FloatArray) -> list[BinsMap]:
     """A bin whose noisy total is not positive keeps each row's own confidence."""
     known = total > 0
     accuracy = np.clip(correct / np.where(known, total, 1.0), 0.0, 1.0)
-    return [
-        BinsMap(tuple(float(a) if k else None for a, k in zip(*run, strict=True)))
-        for run in zip(accuracy, known, strict=True)
-    ]
+    values = accuracy.astype(object)
+    values[~known] = None
+    return [BinsMap(tuple(run)) for run in values.tolist()]

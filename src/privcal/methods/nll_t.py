@@ -16,5 +16,5 @@ class NllT(Search):
     clip: float = 10.0
 
     def run(self, batch: Batch) -> Rounds:
-        found = yield from self.search(batch, Nll(clip=self.clip), lambda nll: nll[:, 0])
+        found = yield from self.least(batch, Nll(clip=self.clip), lambda nll: nll[:, 0])
         return [TemperatureMap(t) for t in found]

@@ -1,4 +1,4 @@
-"""Golden-section search over temperature, by noisy answers.
+"""Search over temperature, by noisy answers: golden section, or a plain grid to compare with.
 
 K shrinkages need K + 1 answers, each with ε/(K + 1): two before the first shrinkage, one before
 each of the others. (The paper gives each answer ε/K in one place and ε/(K + 1) in another, and
@@ -21,6 +21,11 @@ from privcal.privacy.epsilon import split
 from privcal.queries import Query
 from privcal.scores import FloatArray
 
+Value = Callable[[FloatArray], FloatArray]
+"""From an averaged answer (B, length) to the number to be made small (B,)."""
+
+Found = Generator[Sequence[Ask], History, FloatArray]
+
 RATIO = (math.sqrt(5) - 1) / 2
 MAX_ITERATIONS = 100
 
@@ -31,6 +36,7 @@ class Search:
 
     iterations: int = 5
     bounds: tuple[float, float] = (0.5, 3.0)
+    search: str = "golden"
 
     def __post_init__(self) -> None:
         k: Any = self.iterations
@@ -41,14 +47,26 @@ class Search:
         lo, hi = self.bounds
         if not check_temperature(lo) < check_temperature(hi):
             raise InputError(f"bounds must be (lower, upper), not {self.bounds}")
+        if self.search not in ("golden", "grid"):
+            raise InputError(f"search must be golden or grid, not {self.search!r}")
 
-    def search(
-        self, batch: Batch, query: Query, value: Callable[[FloatArray], FloatArray]
-    ) -> Generator[Sequence[Ask], History, FloatArray]:
-        """The temperature of each run that makes `value` of the averaged answer least.
+    def least(self, batch: Batch, query: Query, value: Value) -> Found:
+        """The temperature of each run that makes `value` of the averaged answer least."""
+        search = self._golden_section if self.search == "golden" else self._grid
+        return (yield from search(batch, query, value))
 
-        Where the two inner values are equal the lower end moves up, as in the paper's listing.
-        """
+    def _grid(self, batch: Batch, query: Query, value: Value) -> Found:
+        """As many questions as golden section, all in one round, evenly spaced."""
+        share = split(batch.nano_epsilon, self.iterations + 1)
+        points = np.linspace(*self.bounds, self.iterations + 1)
+        history = yield [
+            Ask(query, nano, np.full(batch.runs, t)) for nano, t in zip(share, points, strict=True)
+        ]
+        values = np.stack([value(average) for average in history])
+        return np.asarray(points[values.argmin(axis=0)])
+
+    def _golden_section(self, batch: Batch, query: Query, value: Value) -> Found:
+        """Where the two inner values are equal, the lower end moves up: the paper's listing."""
         share = split(batch.nano_epsilon, self.iterations + 1)
         runs = np.arange(batch.runs)
         lo, hi = (np.full(batch.runs, float(t)) for t in self.bounds)

@@ -19,7 +19,7 @@ def to_nano(epsilon: float | int | str | Decimal | Fraction, what: str = "epsilo
     try:
         if isinstance(epsilon, bool):
             raise TypeError
-        exact = epsilon if isinstance(epsilon, Fraction) else Fraction(Decimal(str(epsilon)))
+        exact = epsilon if isinstance(epsilon, Fraction) else _decimal(epsilon)
     except (InvalidOperation, TypeError, ValueError, OverflowError):
         raise InputError(f"{what} must be a finite number, not {epsilon!r}") from None
     if not 0 < exact <= MAX_EPSILON:
@@ -28,6 +28,13 @@ def to_nano(epsilon: float | int | str | Decimal | Fraction, what: str = "epsilo
     if nano == 0:
         raise InputError(f"{what} must be at least 1e-9, not {epsilon}")
     return nano
+
+
+def _decimal(epsilon: object) -> Fraction:
+    number = Decimal(str(epsilon))
+    if number.is_finite() and abs(number.adjusted()) > 30:  # its digits alone could fill memory
+        number = Decimal("1e30") if number.adjusted() > 0 else Decimal(0)
+    return Fraction(number)
 
 
 def from_nano(nano: int) -> float:

@@ -20,8 +20,9 @@ on forging could compute the hashes anew: they guard against accidents).
 
 **The high-water mark.** A second database, elsewhere (`marks.db` in the user's state folder, or
 where `PRIVCAL_MARKS` or the ledger's maker said), remembers how far each ledger had got. A ledger restored from an
-old copy is behind its mark and is refused until the owner reconciles it; a ledger whose file is
-gone is known to be gone, and a new one at its place starts with what the old one had spent.
+old copy is behind its mark and is refused until the owner reconciles it; so is one that took the
+place of another. A ledger whose file is gone is known to be gone, and a new one at its place
+starts with what the old one had spent. Places are remembered for ever, links resolved.
 
 One ledger covers one population. That the same people's data could be opened under a second
 ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
@@ -40,6 +41,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.privacy.epsilon import from_nano, to_nano
@@ -62,7 +64,8 @@ CREATE TABLE entry (
 """
 _MARKS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS mark (
-    id TEXT PRIMARY KEY, path TEXT NOT NULL, spent INTEGER NOT NULL
+    id TEXT NOT NULL, path TEXT NOT NULL, spent INTEGER NOT NULL, data TEXT,
+    PRIMARY KEY (id, path)
 );
 """
 
@@ -79,6 +82,8 @@ class Key:
     @classmethod
     def parse(cls, asker: str, request_id: str) -> Key:
         """From the readable form: "campaign/round/index", or "campaign" for the first of all."""
+        if not isinstance(asker, str) or not isinstance(request_id, str):
+            raise InputError("asker and request id must be text")
         campaign, *numbers = request_id.split("/")
         try:
             whole = [int(n) for n in numbers if n.isascii() and n.isdigit()]
@@ -116,10 +121,10 @@ class Entry:
 def default_marks() -> Path:
     """Where high-water marks are kept: away from the ledgers, so that one restored from a
     backup does not bring its old mark along."""
-    if "PRIVCAL_MARKS" in os.environ:
-        return Path(os.environ["PRIVCAL_MARKS"])
+    if said := os.environ.get("PRIVCAL_MARKS"):
+        return Path(said).absolute()
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "privcal" / "marks.db"
+    return Path(state).absolute() / "privcal" / "marks.db"
 
 
 class Ledger:
@@ -129,7 +134,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path: Path | None = Path(path).absolute()
+        self.path: Path | None = Path(path).resolve()
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
@@ -140,12 +145,14 @@ class Ledger:
         epsilon: float | None = None,
         *,
         marks: str | Path | None = None,
+        data: str | None = None,
     ) -> Ledger:
         """Make a new ledger, never over an existing file.
 
         `epsilon` is a cap kept in the ledger itself, beside the policy's; the smaller rules.
-        `marks` is another place for its high-water mark than the usual one. Where the marks know of a ledger at this very path that is gone, what it had spent is
-        carried over.
+        `marks` is another place for its high-water mark than the usual one; `data` notes there
+        what data it is for. Where the marks know of a ledger at this very path that is gone,
+        what it had spent is carried over.
         """
         ledger = cls(path)
         marks = None if marks is None else Path(marks).absolute()
@@ -158,19 +165,15 @@ class Ledger:
         except FileExistsError:
             raise InputError(f"{path} exists; a ledger is never overwritten") from None
         try:
-            with _open_marks(marks) as marked:
-                lost = marked.execute(
-                    "SELECT COALESCE(MAX(spent), 0) FROM mark WHERE path = ?", (str(ledger.path),)
-                ).fetchone()[0]
+            with _open_marks(marks, write=True) as marked:
+                lost = _spent_at(marked, None, ledger.path) or 0
             with closing(_connect(ledger.path)) as db:
-                _initialise(db, total, marks)
-                if lost:
-                    db.execute("BEGIN IMMEDIATE")
-                    _append(db, None, "carried over from a lost ledger", "", lost)
-                    db.execute("COMMIT")
-                ledger._raise_mark(db)
-        except BaseException:
+                _initialise(db, total, marks, lost)
+                ledger._raise_mark(db, data)
+        except BaseException as error:
             ledger.path.unlink()
+            if isinstance(error, sqlite3.Error):
+                raise InputError(f"cannot create the ledger {path}: {error}") from None
             raise
         return ledger
 
@@ -181,7 +184,7 @@ class Ledger:
         ledger.path = None
         ledger._lock = threading.Lock()
         ledger._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _initialise(ledger._memory, None, None)
+        _initialise(ledger._memory, None, None, 0)
         return ledger
 
     @property
@@ -194,8 +197,7 @@ class Ledger:
     def known(self) -> bool:
         """Whether the usual marks know of a ledger at this path, there or not."""
         with _open_marks(None) as marks:
-            found = marks.execute("SELECT 1 FROM mark WHERE path = ?", (str(self.path),))
-            return found.fetchone() is not None
+            return _spent_at(marks, None, self.path) is not None
 
     # --- what a source does -------------------------------------------------------------
 
@@ -363,8 +365,7 @@ class Ledger:
         """How much this ledger is known to have spent; None if this machine never saw it."""
         name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
         with _open_marks(place) as marks:
-            found = marks.execute("SELECT spent FROM mark WHERE id = ?", (name,)).fetchone()
-            return None if found is None else int(found[0])
+            return _spent_at(marks, name, self.path)
 
     def _check_mark(self, db: sqlite3.Connection) -> None:
         """Inside the ledger's transaction, so that nobody can charge between the two looks."""
@@ -373,16 +374,40 @@ class Ledger:
             if mark is None or mark > _head(db)[2]:
                 raise Refused("ledger_rolled_back")
 
-    def _raise_mark(self, db: sqlite3.Connection) -> None:
+    def _raise_mark(self, db: sqlite3.Connection, data: str | None = None) -> None:
         """After the commit: a mark ahead of its ledger would look like a rollback."""
         if self._memory is None:
             name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
-            with _open_marks(place) as marks:
+            with _open_marks(place, write=True) as marks:
                 marks.execute(
-                    "INSERT INTO mark VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-                    " path = excluded.path, spent = MAX(spent, excluded.spent)",
-                    (name, str(self.path), _head(db)[2]),
+                    "INSERT INTO mark VALUES (?, ?, ?, ?) ON CONFLICT (id, path) DO UPDATE SET"
+                    " spent = MAX(spent, excluded.spent)",
+                    (name, str(self.path), _head(db)[2], data),
                 )
+
+
+def ledgers_of(file: str) -> dict[str, list[Path]]:
+    """Where the usual marks know ledgers made for a file, by the note of their data: the file
+    itself, or "<file> by <column>"."""
+    found: dict[str, list[Path]] = {}
+    with _open_marks(None) as marks:
+        if marks is not None:
+            for data, path in marks.execute("SELECT DISTINCT data, path FROM mark"):
+                if data == file or (data or "").startswith(f"{file} by "):
+                    found.setdefault(data, []).append(Path(path))
+    return found
+
+
+def _spent_at(marks: sqlite3.Connection | None, name: str | None, path: Path | None) -> int | None:
+    """The most that is known spent by this ledger, or by any that was ever at this path."""
+    if marks is None:
+        return None
+    found: int | None = marks.execute(
+        "SELECT MAX(spent) FROM mark WHERE id = ?1 OR id IN (SELECT id FROM mark WHERE path = ?2)",
+        (name, str(path)),
+    ).fetchone()[0]
+    known = name is None or marks.execute("SELECT 1 FROM mark WHERE id = ?", (name,)).fetchone()
+    return found if known else None
 
 
 def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
@@ -398,20 +423,34 @@ def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
 
 
 @contextmanager
-def _open_marks(place: str | Path | None) -> Iterator[sqlite3.Connection]:
+def _open_marks(
+    place: str | Path | None, write: bool = False
+) -> Iterator[sqlite3.Connection | Any]:
+    """The marks; None where there are none yet and nothing is to be written."""
     path = default_marks() if place is None else Path(place)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(_connect(path, create=True)) as marks:
+    if not write and not path.exists():
+        yield None
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        marks = _connect(path, create=True)
         marks.executescript(_MARKS_SCHEMA)
+    except (sqlite3.Error, OSError) as error:
+        raise sqlite3.OperationalError(
+            f"cannot open the high-water marks {path}: {error}"
+        ) from error
+    with closing(marks):
         yield marks
 
 
-def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None) -> None:
+def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None, lost: int) -> None:
     db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
     facts = (secrets.token_hex(16), secrets.token_hex(32), total, marks and str(marks), _now())
     db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (*facts, _hash(facts)))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
+    if lost:
+        _append(db, None, "carried over from a lost ledger", "", lost)
     db.execute("COMMIT")
 
 

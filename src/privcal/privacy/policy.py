@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError, Refused
-from privcal.privacy.epsilon import to_nano
+from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY, Query
 
 MAX_ROWS_PER_PERSON = 1000
@@ -42,13 +42,15 @@ class Policy:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        to_nano(self.epsilon, "policy epsilon")
-        if self.epsilon_per_request is not None:
-            to_nano(self.epsilon_per_request, "policy epsilon_per_request")
+        for name in ("epsilon", "epsilon_per_request"):
+            value = getattr(self, name)
+            if value is not None or name == "epsilon":
+                object.__setattr__(self, name, from_nano(to_nano(value, f"policy {name}")))
         for name in ("queries", "askers"):
             value = getattr(self, name)
             if value is not None:
-                if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+                listed = isinstance(value, (list, tuple))
+                if not listed or not all(isinstance(v, str) for v in value):
                     raise InputError(f"policy {name} must be a list of names, not {value!r}")
                 object.__setattr__(self, name, tuple(value))
         unknown = set(self.queries or ()) - set(FAMILY)

@@ -1,0 +1,297 @@
+"""The paper's claims about its methods, checked one by one against a study.
+
+A difference counts where it is larger than 1.96 of its standard errors over trials. The splits
+are common to all methods and settings, which makes the true error of a difference smaller than
+what is taken here. The verdict is about these perturbations, not about perturbations at large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from privcal.study import paper
+from privcal.study.render import Table, shown
+from privcal.study.results import Curve, Results
+from privcal.study.tables import cells_of, held, point
+
+Verdict = Literal["holds", "does not hold", "cannot be told here"]
+HOLDS: Verdict = "holds"
+FAILS: Verdict = "does not hold"
+UNKNOWN: Verdict = "cannot be told here"
+
+PAR = 0.10
+"""On a par, or as good: at most this share above the best."""
+SURE = 1.96
+
+
+@dataclass(frozen=True)
+class Claim:
+    name: str
+    said: str
+    """What the paper says."""
+    verdict: Verdict
+    reading: str
+    """What the data say, in figures."""
+    details: tuple[str, ...] = ()
+    """The same for each method, where it is about several."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over perturbations, its standard error, and the Brier score beside it."""
+
+    ece: float
+    se: float
+    brier: float
+
+    def below(self, other: Figure) -> int:
+        """1 where this one is surely lower, -1 where surely higher, 0 where it cannot be told."""
+        error = float(np.hypot(self.se, other.se))
+        gap = other.ece - self.ece
+        if not abs(gap) > SURE * error:  # so written, a NaN tells nothing
+            return 0
+        return 1 if gap > 0 else -1
+
+    def __str__(self) -> str:
+        return shown(self.ece)
+
+
+def claims_of(results: Results) -> list[Claim]:
+    """What the paper says about its methods."""
+    return [
+        best_in_the_median(results),
+        one_source_at_small_epsilon(results),
+        ece_t_at_large_epsilon(results),
+        on_a_par_without_privacy(results),
+        *(more_helps(results, sweep) for sweep in ("sources", "samples", "epsilon")),
+    ]
+
+
+# --- the comparison of methods -----------------------------------------------------------
+
+
+def best_in_the_median(results: Results) -> Claim:
+    name = "Acc-T is best in the median"
+    said = "“Our method, Acc-T, far outperforms other methods” (Section 5, Table 1)."
+    here = [m for m in paper.METHODS if m in results.methods]
+    if "acc-t" not in here or len(here) < 2 or not results.perturbations:
+        return Claim(name, said, UNKNOWN, "Acc-T, or anything to compare it with, was not run.")
+    median = {m: float(np.median(cells_of(results, m, "ece_mean"))) for m in results.methods}
+    brier = {m: float(np.median(cells_of(results, m, "brier_mean"))) for m in here}
+    others = sorted((m for m in here if m != "acc-t"), key=median.__getitem__)
+    second = others[0]
+    cells = np.array([cells_of(results, m, "ece_mean") for m in here])
+    wins = int((cells.argmin(axis=0) == here.index("acc-t")).sum())
+    told = shown(median["acc-t"]) != shown(median[second])
+    verdict = (HOLDS if median["acc-t"] < median[second] else FAILS) if told else UNKNOWN
+    reading = (
+        f"Median ECE of Acc-T {shown(median['acc-t'])}, "
+        f"{_by_how_much(median['acc-t'], median[second])} {second} ({shown(median[second])}), the "
+        f"best of the paper's other methods; it is the best of them in {wins} of {cells.shape[1]} "
+        f"cells. Median Brier {shown(brier['acc-t'])} against {shown(brier[second])}."
+    )
+    reported = results.reported
+    if reported:
+        theirs = {m: f["median"] for m, f in reported.under_privacy.items()}
+        next_best = min((m for m in theirs if m != "acc-t"), key=theirs.__getitem__)
+        reading += (
+            f" In the paper ({reported.name}): {shown(theirs['acc-t'])}, "
+            f"{_by_how_much(theirs['acc-t'], theirs[next_best])} {next_best} "
+            f"({shown(theirs[next_best])})."
+        )
+    winner = min(median, key=median.__getitem__)
+    if winner not in here:
+        reading += f" Of all methods here {winner} is best ({shown(median[winner])})."
+    return Claim(name, said, verdict, reading)
+
+
+def one_source_at_small_epsilon(results: Results) -> Claim:
+    name = "One source is best at the smallest ε"
+    said = (
+        "“When ε is very low …, recalibrating with only one data source works well; … all other "
+        "methods worsen drastically due to the increased noise” (Section 5)."
+    )
+    at = _at_epsilon(results, 0)
+    if at is None or "one-source" not in at or len(at) < 2:
+        return Claim(name, said, UNKNOWN, "One source was not run along ε beside another method.")
+    one = at["one-source"]
+    second = min((m for m in at if m != "one-source"), key=lambda m: at[m].ece)
+    first_x = results.curve("one-source", "epsilon").x[0]
+    best = sum(
+        min(at, key=lambda m: results.curve(m, "epsilon", shift).ece[0]) == "one-source"
+        for shift in results.perturbations
+    )
+    reading = (
+        f"At ε = {first_x:g} ({held(results, 'epsilon')}) the mean ECE is {one} for one-source and "
+        f"{at[second]} for {second}, the best of the paper's others (Brier {shown(one.brier)} and "
+        f"{shown(at[second].brier)}); one-source is the best of the paper's methods at {best} of "
+        f"{len(results.perturbations)} perturbations."
+    )
+    return Claim(name, said, judge([one.below(at[second])]), reading)
+
+
+def ece_t_at_large_epsilon(results: Results) -> Claim:
+    name = "ECE-T is good at large ε"
+    said = (
+        "“When ε is very high, ECE-T can work well, since privacy is not much of a concern” "
+        "(Section 5)."
+    )
+    at = _at_epsilon(results, -1)
+    if at is None or "ece-t" not in at or len(at) < 2:
+        return Claim(name, said, UNKNOWN, "ECE-T was not run along ε beside another method.")
+    ours = at["ece-t"]
+    rank = sorted(at, key=lambda m: at[m].ece)
+    best = rank[0]
+    x = results.curve("ece-t", "epsilon").x
+    x = x[np.isfinite(x)]
+    reading = (
+        f"At ε = {x.max():g}, the largest here, its mean ECE is {ours}, place "
+        f"{rank.index('ece-t') + 1} of the paper's {len(rank)}; the best is {best} with {at[best]} "
+        f"(good: at most {PAR:.0%} above the best)."
+    )
+    exact = _exact_means(results)
+    if exact is not None:
+        reading += (
+            f" Fitted exactly it has {exact['ece-t']} against {exact['acc-t']} for Acc-T: what "
+            "keeps it back is the price of privacy, not its aim."
+            if ours.ece > 1.5 * exact["ece-t"].ece
+            else f" Fitted exactly it has {exact['ece-t']}."
+        )
+    good = ours.ece <= (1 + PAR) * at[best].ece
+    return Claim(name, said, HOLDS if good else FAILS, reading)
+
+
+def on_a_par_without_privacy(results: Results) -> Claim:
+    name = "Acc-T is on a par without privacy"
+    said = (
+        "“… even when there is a lot of data and no privacy requirements, optimizing for consistency "
+        "achieves similar performance as directly optimizing for ECE” (Section 4)."
+    )
+    exact = _exact_means(results)
+    if exact is None:
+        return Claim(name, said, UNKNOWN, "This study has no exact fits.")
+    ours = exact["acc-t"]
+    best = min((exact[m] for m in ("nll-t", "ece-t")), key=lambda f: f.ece)
+    reading = (
+        f"Exact fits, mean ECE: Acc-T {ours}, ECE-T {exact['ece-t']}, NLL-T {exact['nll-t']} (Brier "
+        f"{shown(ours.brier)}, {shown(exact['ece-t'].brier)}, {shown(exact['nll-t'].brier)}; on a "
+        f"par: at most {PAR:.0%} above the better of the two)."
+    )
+    reported = results.reported
+    if reported:
+        theirs = {
+            m: float(np.mean([reported.without_privacy[s][m] for s in common]))
+            for m in ("acc-t", "ece-t", "nll-t")
+            if (common := [s for s in results.perturbations if s in reported.without_privacy])
+        }
+        if theirs:
+            reading += " In the paper: " + ", ".join(shown(v) for v in theirs.values()) + "."
+    return Claim(name, said, HOLDS if ours.ece <= (1 + PAR) * best.ece else FAILS, reading)
+
+
+# --- more helps --------------------------------------------------------------------------
+
+
+def more_helps(results: Results, sweep: str) -> Claim:
+    noun = "A higher ε helps" if sweep == "epsilon" else f"More {sweep} help"
+    said = {
+        "sources": "“As the number of sources increases, Acc-T tends to do well” (Section 5); "
+        "more data improve calibration (table of factors).",
+        "samples": "“As the number of samples per source increases, Acc-T tends to do well” "
+        "(Section 5); more data improve calibration (table of factors).",
+        "epsilon": "“… all other methods worsen drastically due to the increased noise” when ε is "
+        "low (Section 5).",
+    }[sweep]
+    here = [m for m in paper.PRIVATE if m in results.methods]
+    name = f"{noun} every private method"
+    if sweep not in results.sweeps or not here or not results.perturbations:
+        return Claim(name, said, UNKNOWN, f"The study does not vary {sweep} for these methods.")
+    parts, signs = [], []
+    for method in here:
+        first, last = (figure_at(results.curve(method, sweep), i) for i in (0, -1))
+        better, _ = _counts(results, method, sweep)
+        signs.append(last.below(first))
+        parts.append(
+            f"{method}: {first} → {last}, better at {better} of {len(results.perturbations)} "
+            "perturbations"
+        )
+    x = results.curve(here[0], sweep).x
+    ends = f"{point(sweep, x[0])} → {point(sweep, x[-1])}"
+    reading = f"Mean ECE, {ends} ({held(results, sweep)}):"
+    return Claim(name, said, judge(signs), reading, tuple(parts))
+
+
+def more_helps_table(results: Results) -> Table:
+    """At how many perturbations the last point of a sweep is better than the first."""
+    rows = []
+    for method in results.methods:
+        counts = [_counts(results, method, sweep) for sweep in results.sweeps]
+        rows.append((method, *(f"{better} / {worse}" for better, worse in counts)))
+    spans = [(s, results.curve(results.methods[0], s).x) for s in results.sweeps]
+    return Table(
+        "more-helps",
+        "Does more help?",
+        f"Number of perturbations, of {len(results.perturbations)}, where the ECE at the last "
+        f"point of a sweep is better / worse than at the first by more than {SURE} standard "
+        "errors of the difference; at the others it cannot be told. Methods that ask nothing, or "
+        "one source only, have no use for more sources or ε.",
+        ("method", *(f"{point(s, x[0])} → {point(s, x[-1])}" for s, x in spans)),
+        tuple(rows),
+    )
+
+
+def _counts(results: Results, method: str, sweep: str) -> tuple[int, int]:
+    signs = []
+    for shift in results.perturbations:
+        curve = results.curve(method, sweep, shift)
+        signs.append(figure_at(curve, -1).below(figure_at(curve, 0)))
+    return signs.count(1), signs.count(-1)
+
+
+# --- small things ------------------------------------------------------------------------
+
+
+def judge(signs: Sequence[int]) -> Verdict:
+    """All as claimed: it holds; one surely against it: it does not."""
+    if not signs:
+        return UNKNOWN
+    if min(signs) < 0:
+        return FAILS
+    return HOLDS if min(signs) > 0 else UNKNOWN
+
+
+def figure_at(curve: Curve, at: int) -> Figure:
+    return Figure(float(curve.ece[at]), float(curve.se[at]), float(curve.brier[at]))
+
+
+def _at_epsilon(results: Results, at: int) -> dict[str, Figure] | None:
+    """The paper's methods at an end of the sweep of ε."""
+    if "epsilon" not in results.sweeps or not results.perturbations:
+        return None
+    here = [m for m in paper.METHODS if m in results.methods]
+    return {m: figure_at(results.curve(m, "epsilon"), at) for m in here}
+
+
+def _exact_means(results: Results) -> dict[str, Figure] | None:
+    if results.exact is None or not results.perturbations:
+        return None
+    rows = [r for r in results.exact.iter_rows(named=True) if r["shift"] in results.perturbations]
+    found = {}
+    for method in dict.fromkeys(r["method"] for r in rows):
+        mine = [r for r in rows if r["method"] == method]
+        error = float(np.sqrt(np.sum([r["ece_se"] ** 2 for r in mine]))) / len(mine)
+        found[method] = Figure(
+            float(np.mean([r["ece_mean"] for r in mine])),
+            error,
+            float(np.mean([r["brier_mean"] for r in mine])),
+        )
+    return found
+
+
+def _by_how_much(ours: float, other: float) -> str:
+    share = ours / other - 1
+    return f"{abs(share):.0%} {'below' if share < 0 else 'above'}"

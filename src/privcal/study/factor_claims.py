@@ -1,0 +1,131 @@
+"""The paper's table of what helps and what hurts, checked against a study of factors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privcal.study import paper
+from privcal.study.claims import UNKNOWN, Claim, figure_at, judge
+from privcal.study.render import shown
+from privcal.study.results import Curve, Label, Results, ordered, read_label
+from privcal.study.tables import defaults, held, point
+
+SAID = {
+    "data": "“More data improves both calibration and privacy.”",
+    "iterations": "“Using additional iterations improves the calibration without differential "
+    "privacy …, but hurts the calibration when differential privacy is required.”",
+    "bins": "“Without differential privacy, using more bins generally improves calibration when a "
+    "lot of data is available …. In the differential privacy setting, using more bins may degrade "
+    "the calibration.”",
+    "sensitivity": "“Higher sensitivity … hurts privacy”: more noise for the same ε.",
+    "epsilon": "“… higher ε represents less privacy.”",
+    "search": "Golden section “empirically performs better than grid search”.",
+}
+ARROWS = {"up": "↗", "down": "↘", None: "–"}
+MISSING = "Needs a study of factors: `privcal study run --grid factors`."
+
+
+def factor_claims(factors: Results | None) -> list[Claim]:
+    """All of them; without a study of factors, none can be told."""
+    return [
+        _option_claim(factors, "More iterations help without noise", "iterations", +1, free=True),
+        _option_claim(factors, "More iterations hurt with noise", "iterations", -1),
+        _option_claim(factors, "More bins help without noise", "bins", +1, free=True),
+        _option_claim(factors, "More bins hurt with noise", "bins", -1),
+        _option_claim(factors, "Higher sensitivity hurts with noise", "clip", -1),
+        _sweep_claim(factors, "More data help", "data", "sources"),
+        _sweep_claim(factors, "A higher ε buys calibration with privacy", "epsilon", "epsilon"),
+        _search_claim(factors),
+    ]
+
+
+def _said(factor: str) -> str:
+    arrows = paper.directions().get(factor)
+    if arrows is None:
+        return f"{SAID[factor]} (Appendix, factors.)"
+    calibration, privacy = ARROWS[arrows["calibration"]], ARROWS[arrows["privacy"]]
+    return f"{SAID[factor]} (Table of factors: calibration {calibration}, privacy {privacy}.)"
+
+
+def _option_claim(
+    factors: Results | None, name: str, option: str, sign: int, free: bool = False
+) -> Claim:
+    """From the least to the greatest value of an option, ECE falls (+1) or rises (-1)."""
+    factor = "sensitivity" if option == "clip" else option
+    labels = _of_option(factors, option)
+    if factors is None or not labels or not factors.perturbations:
+        return Claim(name, _said(factor), UNKNOWN, MISSING)
+    parts, signs, where = [], [], ""
+    for method in ordered([label.method for label in labels]):
+        mine = [label for label in labels if label.method == method]
+        curves = [factors.curve(label.text, "epsilon") for label in mine]
+        at = _place(curves[0], free)
+        if at is None:
+            return Claim(name, _said(factor), UNKNOWN, "The study has no such ε.")
+        where = point("epsilon", curves[0].x[at])
+        figures = [figure_at(curve, at) for curve in curves]
+        values = [label.options[option] for label in mine]
+        best = min(range(len(figures)), key=lambda i: figures[i].ece)
+        if method in paper.METHODS:  # the paper speaks for its own methods
+            signs.append(sign * figures[-1].below(figures[0]))
+        parts.append(
+            f"{method}: {figures[0]} → {figures[-1]} (best {figures[best]} at {values[best]}; Brier "
+            f"{shown(figures[0].brier)} → {shown(figures[-1].brier)})"
+        )
+    ends = f"{labels[0].options[option]} → {labels[-1].options[option]}"
+    reading = f"Mean ECE, {option} {ends}, {where}, {held(factors, 'epsilon')}:"
+    if option == "bins" and free:
+        fixed = factors.fixed("epsilon")
+        rows = int(fixed["sources"] * fixed["samples"])
+        reading = f"The paper speaks of a lot of data; here are {rows:,} private rows. {reading}"
+    return Claim(name, _said(factor), judge(signs), reading, tuple(parts))
+
+
+def _sweep_claim(factors: Results | None, name: str, factor: str, sweep: str) -> Claim:
+    if factors is None or sweep not in factors.sweeps or not factors.perturbations:
+        return Claim(name, _said(factor), UNKNOWN, MISSING)
+    usual = defaults([read_label(text) for text in factors.methods])
+    mine = [label for label in usual if label.method in paper.PRIVATE]
+    if not mine:
+        return Claim(name, _said(factor), UNKNOWN, "None of the paper's private methods was run.")
+    parts, signs = [], []
+    for label in mine:
+        curve = factors.curve(label.text, sweep)
+        first, last = figure_at(curve, 0), figure_at(curve, int(np.isfinite(curve.x).sum()) - 1)
+        signs.append(last.below(first))
+        parts.append(f"{label.method}: {first} → {last}")
+    x = curve.x[np.isfinite(curve.x)]
+    ends = f"{point(sweep, x[0])} → {point(sweep, x[-1])}"
+    reading = f"Mean ECE, {ends} ({held(factors, sweep)}):"
+    return Claim(name, _said(factor), judge(signs), reading, tuple(parts))
+
+
+def _search_claim(factors: Results | None) -> Claim:
+    name = "Golden section beats grid search for ECE-T"
+    both = {one.options["search"]: one for one in _of_option(factors, "search")}
+    if factors is None or not {"golden", "grid"} <= set(both) or not factors.perturbations:
+        return Claim(name, _said("search"), UNKNOWN, MISSING)
+    golden, grid = (factors.curve(both[kind].text, "epsilon") for kind in ("golden", "grid"))
+    signs = [figure_at(golden, i).below(figure_at(grid, i)) for i in range(len(golden.x))]
+    parts = [
+        f"{point('epsilon', x)}: {figure_at(golden, i)} against {figure_at(grid, i)}"
+        for i, x in enumerate(golden.x)
+    ]
+    reading = (
+        f"Golden section is surely better at {signs.count(1)} of {len(signs)} points and surely "
+        f"worse at {signs.count(-1)}. Its mean ECE against grid search, {held(factors, 'epsilon')}:"
+    )
+    return Claim(name, _said("search"), judge(signs), reading, tuple(parts))
+
+
+def _of_option(factors: Results | None, option: str) -> list[Label]:
+    labels = [] if factors is None else [read_label(text) for text in factors.methods]
+    return [label for label in labels if option in label.options]
+
+
+def _place(curve: Curve, free: bool) -> int | None:
+    """Where along ε to look: without noise, or the middle of the ε there are."""
+    finite = np.isfinite(curve.x)
+    if free:
+        return None if finite.all() else int(np.flatnonzero(~finite)[0])
+    return int(finite.sum() - 1) // 2 if finite.any() else None

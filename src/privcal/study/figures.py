@@ -1,0 +1,396 @@
+"""A study's figures: the paper's panels for each shift, an overview, and the factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcal.files import replacing
+from privcal.scores import FloatArray
+from privcal.study.results import Curve, Label, Results, number, read_label
+from privcal.study.styles import Style, styles
+from privcal.study.tables import FACTORS, defaults, held, point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMES = {
+    "sources": "private sources",
+    "samples": "samples at each source",
+    "epsilon": "ε",
+}
+MEASURES = {"ece": "ECE", "brier": "Brier"}
+BAND = 1.96
+"""Standard errors on each side of a line: a 95 % interval of the mean over trials."""
+
+RC: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titley": 1.02,  # placed by hand, which spares measuring every label
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "svg.fonttype": "none",  # text stays text: searchable, and set in the reader's font
+    "svg.hashsalt": "privcal",  # the same results give the same file
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that is drawn when it is asked for."""
+
+    name: str
+    caption: str
+    build: Callable[[], Figure]
+
+
+def draw(results: Results, folder: str | Path) -> list[Path]:
+    """Write every figure as PNG and SVG; the folder is made if there is none."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for picture in pictures(results):
+        with drawing():
+            figure = picture.build()
+            for ending in ("png", "svg"):
+                path = folder / f"{picture.name}.{ending}"
+                with replacing(path) as part:
+                    save(figure, part, ending)
+                found.append(path)
+    return found
+
+
+def pictures(results: Results) -> Iterator[Picture]:
+    """The average over perturbations and the overview first, then each shift."""
+    if results.is_factors:
+        yield from _factor_pictures(results)
+        return
+    bands = f"Bands: ±{BAND} standard errors over {results.trials} trials."
+    if results.perturbations:
+        count = len(results.perturbations)
+        yield Picture(
+            "mean",
+            f"{results.title}, mean of {count} perturbations. {bands} ECE on a log scale.",
+            lambda: _panels(results, None),
+        )
+    yield Picture(
+        "overview",
+        f"{results.title}: ECE at every shift, on one log scale. {bands}",
+        lambda: _overview(results),
+    )
+    for shift in results.shifts:
+        yield Picture(
+            f"shift-{shift}",
+            f"{results.title}, {spoken(shift)}. {bands} ECE on a log scale.",
+            lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
+        )
+
+
+def drawing() -> Any:
+    """The settings figures are built and saved under."""
+    from matplotlib import rc_context
+
+    return rc_context(RC)
+
+
+def save(figure: Figure, to: Any, ending: str) -> None:
+    metadata = {"Date": None} if ending == "svg" else None
+    figure.savefig(to, format=ending, dpi=200, metadata=metadata)
+
+
+def spoken(shift: str) -> str:
+    return "unperturbed" if shift == "clean" else shift.replace("_", " ")
+
+
+# --- one shift ---------------------------------------------------------------------------
+
+
+def _panels(results: Results, shift: str | None) -> Figure:
+    """ECE above, Brier below; one column for each sweep."""
+    looks = styles(results.methods)
+    sweeps = results.sweeps
+    legend_rows = -(-len(looks) // 4)
+    width, height = 1.0 + 2.1 * len(sweeps), 4.1 + 0.17 * legend_rows
+    figure = _figure(width, height)
+    axes = figure.subplots(2, len(sweeps), sharey="row", squeeze=False)
+    for column, sweep in enumerate(sweeps):
+        for row, measure in enumerate(MEASURES):
+            axis = axes[row, column]
+            for method, style in looks.items():
+                _line(axis, results.curve(method, sweep, shift), measure, style)
+            if column == 0:
+                axis.set_ylabel(MEASURES[measure])
+                axis.yaxis.set_label_coords(-0.24, 0.5)
+        axes[0, column].tick_params(labelbottom=False)
+        axes[0, column].set_title(held(results, sweep))
+        axes[1, column].set_xlabel(NAMES[sweep])
+    _log(axes[0, 0])
+    axes[1, 0].locator_params(axis="y", nbins=5)
+    name = f"mean of {len(results.perturbations)} perturbations" if shift is None else spoken(shift)
+    figure.suptitle(f"{results.dataset}, {name}", fontsize=9, y=1 - 0.08 / height, va="top")
+    _legend(figure, looks, 4)
+    figure.subplots_adjust(
+        left=0.62 / width,
+        right=1 - 0.1 / width,
+        top=1 - 0.46 / height,
+        bottom=(0.5 + 0.17 * legend_rows) / height,
+        wspace=0.08,
+        hspace=0.08,
+    )
+    return figure
+
+
+def _line(axis: Any, curve: Curve, measure: str, style: Style, size: float | None = None) -> None:
+    y = curve.ece if measure == "ece" else curve.brier
+    # A marker for every point of a long sweep would hide the line.
+    every = max(1, -(-len(curve.x) // 10))
+    more = {} if size is None else {"markersize": size, "linewidth": 0.9}
+    axis.plot(curve.x, y, markevery=every, markeredgewidth=0.9, **style.line, **more)
+    if measure == "ece":
+        _band(axis, curve, style)
+
+
+def _band(axis: Any, curve: Curve, style: Style) -> None:
+    if not np.isfinite(curve.se).all():
+        return
+    low = np.maximum(curve.ece - BAND * curve.se, 1e-4)  # a log axis has no zero
+    high = curve.ece + BAND * curve.se
+    axis.fill_between(curve.x, low, high, color=style.colour, alpha=0.2, linewidth=0)
+
+
+def _log(axis: Any, ticks: Sequence[float] = (1, 2, 3, 5)) -> None:
+    """A log axis, its ticks in plain figures."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=ticks))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
+
+
+# --- all shifts --------------------------------------------------------------------------
+
+
+def _overview(results: Results) -> Figure:
+    """A row for each shift, a column for each sweep, in two halves side by side."""
+    looks = styles(results.methods)
+    sweeps, shifts = results.sweeps, results.shifts
+    halves = 2 if len(shifts) > 4 else 1
+    rows = -(-len(shifts) // halves)
+    legend_rows = -(-len(looks) // 5)
+    width, height = halves * (0.75 + 1.15 * len(sweeps)), 1.25 * rows + 0.75 + 0.18 * legend_rows
+    figure = _figure(width, height)
+    top, bottom = 1 - 0.6 / height, (0.45 + 0.18 * legend_rows) / height
+    each = None
+    for half in range(halves):
+        mine = shifts[half * rows : (half + 1) * rows]
+        grid = figure.add_gridspec(
+            rows,
+            len(sweeps),
+            left=(half + 0.7 / (width / halves)) / halves,
+            right=(half + 1) / halves - 0.08 / width,
+            top=top,
+            bottom=bottom,
+            wspace=0.1,
+            hspace=0.12,
+        )
+        for row, shift in enumerate(mine):
+            for column, sweep in enumerate(sweeps):
+                axis = figure.add_subplot(grid[row, column], sharey=each)
+                each = each or axis
+                for method, style in looks.items():
+                    _line(axis, results.curve(method, sweep, shift), "ece", style, 2.2)
+                axis.tick_params(
+                    labelleft=column == 0, labelbottom=row == len(mine) - 1, labelsize=6, length=2
+                )
+                if column == 0:
+                    axis.set_ylabel(spoken(shift), fontsize=7.5)
+                if row == 0:
+                    axis.set_title(sweep if sweep != "epsilon" else "ε", fontsize=7.5)
+    _log(each, (1, 2, 5))
+    figure.suptitle(f"{results.dataset}: ECE", fontsize=9, y=1 - 0.06 / height, va="top")
+    constant = "; ".join(
+        f"{'ε' if sweep == 'epsilon' else sweep} vary: {held(results, sweep)}" for sweep in sweeps
+    )
+    figure.text(0.5, 1 - 0.24 / height, constant, fontsize=7, ha="center", va="top")
+    _legend(figure, looks, 5)
+    return figure
+
+
+# --- factors -----------------------------------------------------------------------------
+
+
+def _factor_pictures(results: Results) -> Iterator[Picture]:
+    if not results.perturbations:
+        return
+    count = len(results.perturbations)
+    for measure, name in MEASURES.items():
+        yield Picture(
+            f"factors-{measure}",
+            f"{results.title}: {name} by factor, mean of {count} perturbations. Filled markers: "
+            f"with noise; hollow and dotted: the same method without. Bands: ±{BAND} standard "
+            f"errors over {results.trials} trials.",
+            lambda measure=measure: _factors(results, measure),  # type: ignore[misc]
+        )
+
+
+def _factors(results: Results, measure: str) -> Figure:
+    labels = [read_label(text) for text in results.methods]
+    looks = styles(list(dict.fromkeys(label.method for label in defaults(labels))))
+    options = list(dict.fromkeys(o for label in labels for o in label.options))
+    swept = [s for s in ("sources", "epsilon") if s in results.sweeps]
+    panels = len(options) + len(swept)
+    columns = min(3, panels)
+    rows = -(-panels // columns)
+    legend_rows = -(-len(looks) // 4) + 1
+    width, height = 0.7 + 2.2 * columns, 2.2 * rows + 0.62 + 0.18 * legend_rows
+    figure = _figure(width, height)
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axis in axes.flat[panels:]:
+        axis.set_axis_off()
+    for axis, option in zip(axes.flat, options, strict=False):
+        _option(axis, results, option, [one for one in labels if option in one.options], measure)
+    for axis, sweep in zip(axes.flat[len(options) :], swept, strict=False):
+        for label in defaults(labels):
+            _swept(axis, results.curve(label.text, sweep), measure, looks[label.method])
+        axis.set_title(
+            f"{'more data' if sweep == 'sources' else 'higher ε'} ({held(results, sweep)})"
+        )
+        axis.set_xlabel(NAMES[sweep])
+    for axis in axes[:, 0]:
+        axis.set_ylabel(MEASURES[measure])
+    if measure == "ece":
+        _log(axes[0, 0])
+    _legend(figure, looks, 4, noise=True)
+    figure.suptitle(
+        f"{results.dataset}: {MEASURES[measure]}", fontsize=9, y=1 - 0.06 / height, va="top"
+    )
+    figure.subplots_adjust(
+        left=0.55 / width,
+        right=1 - 0.1 / width,
+        top=1 - 0.62 / height,
+        bottom=(0.62 + 0.18 * legend_rows) / height,
+        wspace=0.08,
+        hspace=0.62,
+    )
+    return figure
+
+
+def _option(
+    axis: Any, results: Results, option: str, labels: Sequence[Label], measure: str
+) -> None:
+    """An option's values along x, at the middle ε and without noise."""
+    sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
+    values = list(dict.fromkeys(label.options[option] for label in labels))
+    try:
+        places = {v: float(v) for v in values}
+    except ValueError:
+        places = {v: float(i) for i, v in enumerate(values)}
+    looks = styles(list(dict.fromkeys(label.method for label in labels)))
+    shown = ""
+    for method, style in looks.items():
+        mine = [label for label in labels if label.method == method]
+        curves = [results.curve(label.text, sweep) for label in mine]
+        x = np.array([places[label.options[option]] for label in mine])
+        middle = middle_of(curves[0].x)
+        shown = f"{held(results, sweep)}, {point(sweep, curves[0].x[middle])}"
+        for at in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
+            taken = Curve(
+                x, *(np.array([getattr(c, n)[at] for c in curves]) for n in ("ece", "se", "brier"))
+            )
+            _mark(axis, taken, measure, style, noise=bool(np.isfinite(curves[0].x[at])))
+    title = FACTORS.get(option, option).split(",")[0]
+    axis.set_title(f"{title}\n({shown})")
+    axis.set_xlabel(option)
+    low, high = min(places.values()), max(places.values())
+    if low > 0 and high >= 12 * low:
+        axis.set_xscale("log")
+    axis.set_xticks([places[v] for v in values], values)
+    axis.minorticks_off()
+    if low == 0:
+        axis.set_xlim(-0.5, len(values) - 0.5)
+
+
+def middle_of(x: FloatArray) -> int:
+    """The place of the middle value among the finite ones."""
+    return int(np.isfinite(x).sum() - 1) // 2 if np.isfinite(x).any() else 0
+
+
+def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
+    finite = np.isfinite(curve.x)
+    _mark(axis, _part(curve, finite), measure, style, noise=True)
+    x = curve.x[finite]
+    wide = x.max() >= 20 * x.min()
+    if wide:
+        axis.set_xscale("log")
+    if finite.all():
+        axis.set_xticks(x, [number(v) for v in x])
+    else:
+        # Without noise: to the right of the last ε, set apart.
+        beyond = x.max() * (3.0 if wide else 1.3)
+        rest = _part(curve, ~finite)
+        rest = Curve(np.array([beyond]), rest.ece, rest.se, rest.brier)
+        _mark(axis, rest, measure, style, noise=False)
+        axis.set_xticks([*x, beyond], [*map(number, x), "no\nnoise"])
+    axis.minorticks_off()
+
+
+def _part(curve: Curve, rows: Any) -> Curve:
+    return Curve(curve.x[rows], curve.ece[rows], curve.se[rows], curve.brier[rows])
+
+
+def _mark(axis: Any, curve: Curve, measure: str, style: Style, noise: bool) -> None:
+    y = curve.ece if measure == "ece" else curve.brier
+    look = dict(style.line)
+    if not noise:
+        look |= {"linestyle": ":", "markerfacecolor": "white"}
+    axis.plot(curve.x, y, markeredgewidth=0.9, **look)
+    if measure == "ece":
+        _band(axis, curve, style)
+
+
+# --- small things ------------------------------------------------------------------------
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _legend(figure: Any, looks: dict[str, Style], columns: int, noise: bool = False) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], label=name, **style.line) for name, style in looks.items()]
+    if noise:
+        grey: dict[str, Any] = {"color": "#444444", "marker": "o"}
+        lines += [
+            Line2D([], [], label="with noise", **grey),
+            Line2D([], [], label="no noise", linestyle=":", markerfacecolor="white", **grey),
+        ]
+    figure.legend(
+        handles=lines,
+        loc="lower center",
+        ncols=min(columns, len(lines)),
+        frameon=False,
+        handlelength=2.6,
+        columnspacing=1.4,
+        borderaxespad=0.1,
+    )

@@ -1,0 +1,282 @@
+"""A study's tables, beside the paper's where the paper has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from privcal.scores import FloatArray
+from privcal.study.render import FORMATS, Cell, Table, lowest, render
+from privcal.study.results import CLEAN, Curve, Label, Results, load, number, ordered, read_label
+from privcal.study.run import EXACT, HALVES
+
+__all__ = ["FORMATS", "Table", "all_tables", "load", "render"]
+
+BRIER = (
+    "Brier: mean squared error of the confidence; read it beside the ECE, which a constant "
+    "confidence would make almost zero."
+)
+FACTORS = {
+    "iterations": "more iterations (K)",
+    "bins": "more bins",
+    "clip": "higher sensitivity (clip of the NLL)",
+    "search": "golden section or grid search, with as many questions",
+}
+"""The paper's words for the options it discusses; any other option goes by its own name."""
+
+
+def all_tables(results: Results) -> list[Table]:
+    """Every table the results allow."""
+    if results.is_factors:
+        return factor_tables(results) if results.perturbations else []
+    found = [overall(results)] if results.perturbations else []
+    found += [by_shift(results, "ece_mean", "ECE"), by_shift(results, "brier_mean", "Brier")]
+    if results.exact is not None:
+        found += [without_privacy(results), accuracies(results)]
+    return found
+
+
+def cells_of(results: Results, method: str, column: str) -> FloatArray:
+    """A method's figures over all (perturbation, setting) cells."""
+    import polars as pl
+
+    of_method = results.results.filter(
+        (pl.col("method") == method) & (pl.col("shift") != CLEAN),
+    )
+    return of_method[column].to_numpy()
+
+
+def overall(results: Results) -> Table:
+    """The paper's Table 1."""
+    reported = results.reported
+    header = ["method", "median ECE", "mean ECE"]
+    if reported:
+        header += ["median ECE (paper)", "mean ECE (paper)"]
+    header += ["median Brier", "mean Brier"]
+    rows: list[tuple[Cell, ...]] = []
+    for method in results.methods:
+        row: list[Cell] = [method, *_middle(cells_of(results, method, "ece_mean"))]
+        if reported:
+            theirs = reported.under_privacy.get(method, {})
+            row += [theirs.get("median"), theirs.get("mean")]
+        rows.append((*row, *_middle(cells_of(results, method, "brier_mean"))))
+    settings, perturbations = len(results.config["settings"]), len(results.perturbations)
+    caption = (
+        f"Over {perturbations} perturbations × {settings} settings, each the mean of "
+        f"{results.trials} trials; the unperturbed scores do not count. Lower is better. {BRIER}"
+    )
+    if reported:
+        caption += f" Paper: its Table 1, {reported.name}, with a network of its own."
+    best = set().union(
+        *(lowest(rows, [(r, c) for r in range(len(rows))]) for c in range(1, len(header)))
+    )
+    return Table(
+        "overall",
+        f"{results.title}: calibration under differential privacy",
+        caption,
+        tuple(header),
+        tuple(rows),
+        frozenset(best),
+    )
+
+
+def by_shift(results: Results, column: str, name: str) -> Table:
+    """The median over settings at each shift."""
+    import polars as pl
+
+    medians = {
+        (shift, method): value
+        for shift, method, value in results.results.group_by("shift", "method")
+        .agg(pl.col(column).median())
+        .rows()
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (s, *(float(medians[s, m]) for m in results.methods)) for s in results.shifts
+    ]
+    return Table(
+        f"{name.lower()}-by-shift",
+        f"{results.title}: median {name} at each shift",
+        f"Over all {len(results.config['settings'])} settings. Lower is better.",
+        ("shift", *results.methods),
+        tuple(rows),
+        _best_of_rows(rows, range(1, len(results.methods) + 1)),
+    )
+
+
+def without_privacy(results: Results) -> Table:
+    """Exact fits without noise, beside the paper's."""
+    assert results.exact is not None
+    reported = results.reported
+    ours = {(r["shift"], r["method"]): r for r in results.exact.iter_rows(named=True)}
+    header = ["shift"]
+    for method in EXACT:
+        header += [method, f"{method} (paper)"] if reported else [method]
+    header += [f"{method} Brier" for method in EXACT]
+
+    def row(shift: str) -> tuple[Cell, ...]:
+        cells: list[Cell] = [shift]
+        for method in EXACT:
+            cells.append(float(ours[shift, method]["ece_mean"]))
+            if reported:
+                cells.append(reported.without_privacy.get(shift, {}).get(method))
+        return (*cells, *(float(ours[shift, method]["brier_mean"]) for method in EXACT))
+
+    rows = [row(s) for s in results.perturbations]
+    if rows:
+        rows.append((f"mean of these {len(rows)}", *_means(rows)))
+    rows += [row(s) for s in results.shifts if s == CLEAN]
+    step = 2 if reported else 1
+    fits = range(1, 1 + step * len(EXACT))
+    groups = [list(fits)[k::step] for k in range(step)] + [list(range(fits.stop, len(header)))]
+    caption = (
+        "ECE of exact fits, without privacy. Ours: fitted to one random half, measured on the "
+        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BRIER}"
+    )
+    return Table(
+        "without-privacy",
+        f"{results.title}: without privacy",
+        caption,
+        tuple(header),
+        tuple(rows),
+        frozenset().union(*(_best_of_rows(rows, group) for group in groups)),
+    )
+
+
+def accuracies(results: Results) -> Table:
+    assert results.exact is not None
+    reported = results.reported
+    ours = dict(results.exact.select("shift", "accuracy").rows())
+    rows: list[tuple[Cell, ...]] = []
+    for shift in results.shifts:
+        row: list[Cell] = [shift, float(ours[shift])]
+        if reported:
+            theirs = reported.accuracy.get(shift)
+            row += [theirs, None if theirs is None else float(ours[shift]) - theirs]
+        rows.append(tuple(row))
+    return Table(
+        "accuracy",
+        f"{results.title}: accuracy",
+        "Of the network that is recalibrated; no method here changes it."
+        + (" The paper's is another network of the same kind." if reported else ""),
+        ("shift", "accuracy", "accuracy (paper)", "difference")
+        if reported
+        else ("shift", "accuracy"),
+        tuple(rows),
+    )
+
+
+# --- factors -----------------------------------------------------------------------------
+
+
+def factor_tables(results: Results) -> list[Table]:
+    """One table for each option that the study varies, and one for each sweep."""
+    labels = [read_label(text) for text in results.methods]
+    found = []
+    for option in dict.fromkeys(o for label in labels for o in label.options):
+        of_option = [label for label in labels if option in label.options]
+        found.append(_option(results, option, of_option))
+    for sweep, name in (("sources", "more data"), ("epsilon", "higher ε")):
+        if sweep in results.sweeps:
+            found.append(_sweep(results, sweep, name, defaults(labels)))
+    return found
+
+
+def defaults(labels: Sequence[Label]) -> list[Label]:
+    """For each method the variant with its usual options, or else its first."""
+    found: dict[str, Label] = {}
+    for label in sorted(labels, key=lambda one: not one.is_default):
+        found.setdefault(label.method, label)
+    return [found[method] for method in ordered([label.method for label in labels])]
+
+
+def point(sweep: str, x: float) -> str:
+    """A point of a sweep, in words."""
+    if sweep == "epsilon":
+        return "no noise" if np.isinf(x) else f"ε = {number(x)}"
+    return f"{number(x)} {sweep}"
+
+
+def held(results: Results, sweep: str) -> str:
+    """What a sweep holds constant, in words."""
+    return ", ".join(
+        f"{'ε' if name == 'epsilon' else name} = {number(value)}"
+        for name, value in results.fixed(sweep).items()
+    )
+
+
+def _option(results: Results, option: str, labels: Sequence[Label]) -> Table:
+    sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
+    curves = [results.curve(label.text, sweep) for label in labels]
+    rows: list[tuple[Cell, ...]] = [
+        (label.method, label.options[option], *curve.ece.tolist(), *curve.brier.tolist())
+        for label, curve in zip(labels, curves, strict=True)
+    ]
+    best: set[tuple[int, int]] = set()
+    for method in dict.fromkeys(label.method for label in labels):
+        mine = [r for r, label in enumerate(labels) if label.method == method]
+        for c in range(2, len(rows[0])):
+            best |= lowest(rows, [(r, c) for r in mine])
+    return Table(
+        f"factor-{option}",
+        f"{results.title}: {FACTORS.get(option, option)}",
+        _factor_caption(results, sweep, "best of each method in bold"),
+        ("method", option, *_headings(sweep, curves[0])),
+        tuple(rows),
+        frozenset(best),
+    )
+
+
+def _sweep(results: Results, sweep: str, name: str, labels: Sequence[Label]) -> Table:
+    curves = [results.curve(label.text, sweep) for label in labels]
+    rows: list[tuple[Cell, ...]] = [
+        (label.method, *curve.ece.tolist(), *curve.brier.tolist())
+        for label, curve in zip(labels, curves, strict=True)
+    ]
+    best = set().union(
+        *(lowest(rows, [(r, c) for r in range(len(rows))]) for c in range(1, len(rows[0])))
+    )
+    return Table(
+        f"factor-{'data' if sweep == 'sources' else sweep}",
+        f"{results.title}: {name}",
+        _factor_caption(results, sweep, "every method with its usual options"),
+        ("method", *_headings(sweep, curves[0])),
+        tuple(rows),
+        frozenset(best),
+    )
+
+
+def _headings(sweep: str, curve: Curve) -> list[str]:
+    return [f"{what}, {point(sweep, x)}" for what in ("ECE", "Brier") for x in curve.x]
+
+
+def _factor_caption(results: Results, sweep: str, also: str) -> str:
+    names = ", ".join(results.perturbations)
+    return (
+        f"Mean over {len(results.perturbations)} perturbations ({names}), {results.trials} trials "
+        f"each, {held(results, sweep)}; {also}. Lower is better."
+    )
+
+
+# --- small things ------------------------------------------------------------------------
+
+
+def _middle(values: FloatArray) -> tuple[float, float]:
+    return float(np.median(values)), float(np.mean(values))
+
+
+def _means(rows: Sequence[Sequence[Cell]]) -> list[Cell]:
+    """Column means; nothing where a figure is missing, since it would be of other shifts."""
+    columns = list(zip(*rows, strict=True))[1:]
+    return [
+        float(np.mean([v for v in column if isinstance(v, float)]))
+        if all(isinstance(v, float) for v in column)
+        else None
+        for column in columns
+    ]
+
+
+def _best_of_rows(
+    rows: Sequence[Sequence[Cell]], columns: Sequence[int] | range
+) -> frozenset[tuple[int, int]]:
+    return frozenset().union(*(lowest(rows, [(r, c) for c in columns]) for r in range(len(rows))))
