@@ -78,9 +78,9 @@ def test_every_shift_has_its_figure_in_both_formats(folder: Path, tmp_path: Path
     )
 
 
-def test_the_same_results_give_the_same_drawing(folder: Path, tmp_path: Path) -> None:
-    first = draw(load(folder), tmp_path / "a")
-    again = draw(load(folder), tmp_path / "b")
+def test_the_same_results_give_the_same_drawing(tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "s", as_the_paper_says, ["acc-t", NEW], ["clean"])
+    first, again = (draw(load(folder), tmp_path / name) for name in ("a", "b"))
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
 
 

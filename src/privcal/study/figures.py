@@ -79,23 +79,23 @@ def pictures(results: Results) -> Iterator[Picture]:
     if results.is_factors:
         yield from _factor_pictures(results)
         return
-    bands = f"Bands: ±{BAND} standard errors over {results.trials} trials."
+    bands = f"Bands of the ECE: ±{BAND} standard errors over {results.trials} trials."
     if results.perturbations:
         count = len(results.perturbations)
         yield Picture(
             "mean",
-            f"{results.title}, mean of {count} perturbations. {bands} ECE on a log scale.",
+            f"{results.title}, mean of {count} perturbations. {bands} Its scale is logarithmic.",
             lambda: _panels(results, None),
         )
     yield Picture(
         "overview",
-        f"{results.title}: ECE at every shift, on one log scale. {bands}",
+        f"{results.title}: ECE at every shift, on one logarithmic scale. {bands}",
         lambda: _overview(results),
     )
     for shift in results.shifts:
         yield Picture(
             f"shift-{shift}",
-            f"{results.title}, {spoken(shift)}. {bands} ECE on a log scale.",
+            f"{results.title}, {spoken(shift)}. {bands} Its scale is logarithmic.",
             lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
         )
 
@@ -134,7 +134,7 @@ def _panels(results: Results, shift: str | None) -> Figure:
                 _line(axis, results.curve(method, sweep, shift), measure, style)
             if column == 0:
                 axis.set_ylabel(MEASURES[measure])
-                axis.yaxis.set_label_coords(-0.24, 0.5)
+                axis.yaxis.set_label_coords(-0.22, 0.5)
         axes[0, column].tick_params(labelbottom=False)
         axes[0, column].set_title(held(results, sweep))
         axes[1, column].set_xlabel(NAMES[sweep])
@@ -238,12 +238,13 @@ def _factor_pictures(results: Results) -> Iterator[Picture]:
     if not results.perturbations:
         return
     count = len(results.perturbations)
+    bands = f" Bands: ±{BAND} standard errors over {results.trials} trials."
     for measure, name in MEASURES.items():
         yield Picture(
             f"factors-{measure}",
             f"{results.title}: {name} by factor, mean of {count} perturbations. Filled markers: "
-            f"with noise; hollow and dotted: the same method without. Bands: ±{BAND} standard "
-            f"errors over {results.trials} trials.",
+            f"with noise; hollow and dotted: the same method without."
+            f"{bands if measure == 'ece' else ''}",
             lambda measure=measure: _factors(results, measure),  # type: ignore[misc]
         )
 

@@ -13,7 +13,7 @@ from privcal import __version__
 from privcal.files import replacing
 from privcal.study.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
 from privcal.study.factor_claims import factor_claims
-from privcal.study.figures import Picture, drawing, pictures, save
+from privcal.study.figures import Picture, drawing, pictures, save, spoken
 from privcal.study.ranking import beside_the_paper, ece_against_brier
 from privcal.study.render import Table, shown
 from privcal.study.results import Results
@@ -29,9 +29,8 @@ def write(results: Results, path: str | Path, factors: Results | None = None) ->
     if results.is_factors:
         main, factors = None, results
     path = Path(path)
-    page = _page(main, factors)
     with replacing(path) as part:
-        part.write_text(page, encoding="utf-8")
+        part.write_text(_page(main, factors), encoding="utf-8")
     return path
 
 
@@ -68,7 +67,8 @@ def _facts(study: Results) -> str:
     config = study.config
     return (
         f"{len(config['shifts'])} shifts × {len(config['settings'])} settings × "
-        f"{len(config['methods'])} methods × {study.trials:,} trials; grid {config['grid']}, "
+        f"{len(config['methods'])} {'variants' if study.is_factors else 'methods'} × "
+        f"{study.trials:,} trials; grid {config['grid']}, "
         f"seed {config.get('seed', 0)}; privcal {__version__}"
     )
 
@@ -178,7 +178,7 @@ def _table(table: Table) -> str:
         for c, heading in enumerate(table.header)
     ]
     head = "".join(
-        f'<th scope="col" class="{kind}">{escape(h)}</th>'
+        f'<th scope="col" class="{kind}">{escape(h).replace(" = ", "&nbsp;=&nbsp;")}</th>'
         for kind, h in zip(kinds, table.header, strict=True)
     )
     lines = []
@@ -209,7 +209,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _folded(picture: Picture) -> str:
-    name = picture.caption.split(". ")[0]
+    name = spoken(picture.name.removeprefix("shift-"))
     return f"<details><summary>{escape(name)}</summary>{_figure(picture)}</details>"
 
 

@@ -174,7 +174,9 @@ def factor_tables(results: Results) -> list[Table]:
     labels = [read_label(text) for text in results.methods]
     found = []
     for option in dict.fromkeys(o for label in labels for o in label.options):
-        of_option = [label for label in labels if option in label.options]
+        varied = [label for label in labels if option in label.options]
+        order = ordered([label.method for label in varied])
+        of_option = sorted(varied, key=lambda label: order.index(label.method))
         found.append(_option(results, option, of_option))
     for sweep, name in (("sources", "more data"), ("epsilon", "higher ε")):
         if sweep in results.sweeps:
