@@ -121,7 +121,7 @@ def test_interpolating_in_temperature_moves_ece_by_less_than_one_in_ten_thousand
     setting = Setting("sources", 50, 30, 1.0)
     sim = Simulator(scores, [setting], 40, np.random.SeedSequence(0))
     temperatures = np.random.default_rng(1).uniform(0.5, 3.0, 40)
-    ece, brier = sim.measure_tabulated(temperatures, setting)
+    [(ece, brier)] = sim.measure_tabulated(temperatures, [setting])
     expected = by_hand(sim, [TemperatureMap(t) for t in temperatures], setting)
     # In a trial, one row on the other side of a bin edge is worth up to 2/8500 = 2.4e-4.
     assert np.abs(ece - expected[0]).mean() < 1e-4

@@ -234,10 +234,10 @@ def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
     for centre in best:
         at, width = float(centre), math.log(ratio)
         while at * width > TOLERANCE:
-            near = at * np.exp(np.linspace(-width, width, 17))
+            near = at * np.exp(np.linspace(-width, width, 11))
             candidates = [float(t) for t in near if lo <= t <= hi]
             at = min([at, *candidates], key=value)
-            width /= 6
+            width /= 5
     at = min(seen, key=lambda t: seen[t])
     # A minimum at the very bound may have its optimum beyond it.
     outside: Literal["below", "above"] | None = (

@@ -91,7 +91,6 @@ def run(
     human(as_json).print(
         f"{len(found):,} results ({len(found) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
-        highlight=False,
         soft_wrap=True,
     )
     if as_json:
@@ -110,16 +109,16 @@ def table(
     Example: `privcal study table study --format latex --out tables.tex`
     """
     from privcal.files import replacing
-    from privcal.study.tables import FORMATS, all_tables, load
+    from privcal.study.tables import FORMATS, all_tables, load, render
 
     if format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     tables = all_tables(load(folder))
-    text = "\n".join(FORMATS[format](one) for one in tables)
+    text = render(tables, format)
     if out is not None:
         with replacing(out) as part:
             part.write_text(text, encoding="utf-8")
-        errors.print(f"tables: {out}", highlight=False)
+        errors.print(f"tables: {out}")
     elif not as_json:
         sys.stdout.write(text)
     if as_json:
@@ -144,8 +143,9 @@ def figures(
     from privcal.study.figures import draw
     from privcal.study.tables import load
 
-    paths = draw(load(folder), out or folder / "figures")
-    human(as_json).print(f"{len(paths)} pictures in {paths[0].parent}", highlight=False)
+    place = out or folder / "figures"
+    paths = draw(load(folder), place)
+    human(as_json).print(f"{len(paths)} pictures in {place}")
     if as_json:
         print_json({"files": [str(path) for path in paths]})
 
@@ -169,7 +169,7 @@ def report(
     path = write(
         load(folder), out or folder / "report.html", None if factors is None else load(factors)
     )
-    human(as_json).print(f"report: {path}", highlight=False)
+    human(as_json).print(f"report: {path}")
     if as_json:
         print_json({"file": str(path)})
 

@@ -219,23 +219,21 @@ def _shift(
         yield Done(shift, "exact", _exact(scores, common, _seed(seed, shift, "halves")), 0)
     simulator = Simulator(scores, settings, trials, _seed(seed, shift, "splits"))
     for variant in chosen:
-        rows = []
-        remembered: dict[Any, tuple[FloatArray, FloatArray]] = {}
-        for setting in settings:
-            if variant.method in ONE_SOURCE:
-                # ε plays no part, and neither does the number of sources but for the test rows.
-                key = (setting.samples, setting.private_rows)
-                if key not in remembered:
-                    fitted = simulator.fit_first_source(setting.samples, ONE_SOURCE[variant.method])
-                    remembered[key] = simulator.measure_tabulated(fitted, setting)
-                found = remembered[key]
-            else:
-                where = (setting.sources, setting.samples, repr(setting.epsilon))
-                noise = _seed(seed, shift, variant.label, *where)
-                found = simulator.run(
-                    methods.make(variant.method, **dict(variant.options)), setting, noise
+        if variant.method in ONE_SOURCE:
+            measured = _one_source(simulator, settings, ONE_SOURCE[variant.method])
+        else:
+            method = methods.make(variant.method, **dict(variant.options))
+            measured = {
+                setting: simulator.run(
+                    method,
+                    setting,
+                    _seed(seed, shift, variant.label, *map(repr, vars(setting).values())),
                 )
-            error, brier = found
+                for setting in settings
+            }
+        rows = []
+        for setting in settings:
+            error, brier = measured[setting]
             row = {
                 **common,
                 **asdict(setting),
@@ -249,6 +247,18 @@ def _shift(
                 row |= {"ece": error.tolist(), "brier": brier.tolist()}
             rows.append(row)
         yield Done(shift, variant.label, rows, len(settings) * trials)
+
+
+def _one_source(
+    simulator: Simulator, settings: Sequence[Setting], objective: str
+) -> dict[Setting, tuple[FloatArray, FloatArray]]:
+    """ε plays no part, and neither do other sources, but for the rows left to test on."""
+    found: dict[Setting, tuple[FloatArray, FloatArray]] = {}
+    for samples in {setting.samples for setting in settings}:
+        alike = [setting for setting in settings if setting.samples == samples]
+        fitted = simulator.fit_first_source(samples, objective)
+        found.update(zip(alike, simulator.measure_tabulated(fitted, alike), strict=True))
+    return found
 
 
 def _exact(

@@ -62,13 +62,15 @@ class Simulator:
         rng = np.random.default_rng(seed)
         self.order = np.stack(
             [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
-        ).astype(np.int32)
+        )
+        # Kept between gathers: fresh memory for each would cost more than the gather.
+        self._numbers, self._cells = np.empty(self.order.shape), np.empty_like(self.order)
         self._starts = np.array([0, *self.prefixes[:-1]])
+        self._begins: dict[int, IntArray] = {}
         self._sums: dict[Query, IntArray] = {}
         self._totals: dict[Query, IntArray] = {}
         self._brier: dict[float, tuple[FloatArray, float]] = {}
         self._fine_totals: dict[int, FloatArray] = {}
-        self._fits: dict[tuple[int, str], FloatArray] = {}
         self._by_bin: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
 
     def column(self, setting: Setting) -> int:
@@ -133,9 +135,7 @@ class Simulator:
             rows = query.contributions(self.scores)
             self._totals[query] = rows.sum(query.length)
             if query.length == 1:
-                parts = np.add.reduceat(rows.values[:, 0][self.order], self._starts, axis=1)[
-                    ..., None
-                ]
+                parts = self.segment_sums(rows.values[:, 0])[..., None]
             else:
                 parts = np.zeros((self.trials, len(self.prefixes), query.length), np.int64)
                 for r in range(rows.values.shape[1]):
@@ -151,17 +151,27 @@ class Simulator:
 
         Whole numbers below 2⁵³ add up exactly in float64, as these do.
         """
-        where = self._segments * length + cells.astype(np.int32)[self.order]
+        np.take(cells, self.order, out=self._cells, mode="clip")
+        self._cells += self._segments(length)
+        np.take(values.astype(np.float64), self.order, out=self._numbers, mode="clip")
         count = self.trials * len(self.prefixes) * length
-        weights = values.astype(np.float64)[self.order]
-        found = np.bincount(where.ravel(), weights.ravel(), count).astype(np.float64, copy=False)
-        return found.reshape(self.trials, len(self.prefixes), length)
+        found = np.bincount(self._cells.ravel(), self._numbers.ravel(), count)
+        return found.astype(np.float64, copy=False).reshape(self.trials, len(self.prefixes), length)
 
-    @cached_property
-    def _segments(self) -> IntArray:
-        """For each private row of each trial: number of trial and segment."""
-        segment = np.repeat(np.arange(len(self.prefixes)), np.diff([0, *self.prefixes]))
-        return (np.arange(self.trials)[:, None] * len(self.prefixes) + segment).astype(np.int64)
+    def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sums of values within each trial's segment between two prefixes."""
+        buffer = self._cells if values.dtype == self._cells.dtype else self._numbers
+        np.take(values, self.order, out=buffer, mode="clip")
+        found: npt.NDArray[Any] = np.add.reduceat(buffer, self._starts, axis=1)
+        return found
+
+    def _segments(self, length: int) -> IntArray:
+        """For each private row of each trial: where the cells of its trial and segment begin."""
+        if length not in self._begins:
+            segment = np.repeat(np.arange(len(self.prefixes)), np.diff([0, *self.prefixes]))
+            trial = np.arange(self.trials)[:, None] * len(self.prefixes)
+            self._begins = {length: (trial + segment) * length}
+        return self._begins[length]
 
     # --- measuring ----------------------------------------------------------------------
 
@@ -185,7 +195,7 @@ class Simulator:
     ) -> tuple[FloatArray, FloatArray]:
         different = np.unique(temperatures)
         if len(different) > _FEW:
-            return self.measure_tabulated(temperatures, setting)
+            return self.measure_tabulated(temperatures, [setting])[0]
         column, n = self.column(setting), self._test_rows(setting)
         ece, brier = np.empty(self.trials), np.empty(self.trials)
         for temperature in different:
@@ -202,7 +212,7 @@ class Simulator:
         if temperature not in self._brier:
             c = kernel.confidence(self.scores.outputs, temperature)
             rows = (c - self.scores.correct) ** 2
-            parts = np.add.reduceat(rows[self.order], self._starts, axis=1).cumsum(axis=1)
+            parts = self.segment_sums(rows).cumsum(axis=1)
             self._brier[temperature] = parts, float(rows.sum())
         return self._brier[temperature]
 
@@ -223,50 +233,62 @@ class Simulator:
         return np.stack([kernel.nll(self.scores, t) for t in TABULATED]).astype(np.float32)
 
     def fit_first_source(self, samples: int, objective: str) -> FloatArray:
-        """The exact temperature of each trial's first source, to the error of the table."""
-        if (samples, objective) not in self._fits:
-            self._fits[samples, objective] = self._fit_first_source(samples, objective)
-        return self._fits[samples, objective]
+        """The exact temperature of each trial's first source, to the error of the table.
 
-    def _fit_first_source(self, samples: int, objective: str) -> FloatArray:
-        """Both objectives are the root of a function that is monotone in T."""
+        Both objectives are the root of a function that is monotone in T.
+        """
         rows = self.order[:, :samples]
-        confidence, slope = self._table
+        table, target = self._table[1], np.zeros(self.trials)
         if objective == "accuracy":
-            accuracy = self.scores.correct[rows].mean(axis=1)
-            values = confidence[:, rows].mean(axis=2, dtype=np.float64).T - accuracy[:, None]
-        else:
-            values = slope[:, rows].mean(axis=2, dtype=np.float64).T
-        # Decreasing in T: the root lies after the last value that is still positive.
-        left = np.clip((values > 0).sum(axis=1) - 1, 0, len(TABULATED) - 2)
-        trial = np.arange(self.trials)
-        a, b = values[trial, left], values[trial, left + 1]
-        share = np.where(a == b, 0.0, np.clip(a / np.where(a == b, 1.0, a - b), 0, 1))
+            table, target = self._table[0], self.scores.correct[rows].mean(axis=1)
+        flat, width = table.ravel(), table.shape[1]
+
+        def excess(place: IntArray) -> FloatArray:
+            values = flat[rows + (place * width)[:, None]].mean(axis=1, dtype=np.float64)
+            return np.asarray(values - target)
+
+        # Decreasing in T: halve until the root is between two neighbours, or beyond an end.
+        left = np.zeros(self.trials, np.int64)
+        right = np.full(self.trials, len(TABULATED) - 1)
+        while (right - left > 1).any():
+            middle = (left + right) // 2
+            positive = excess(middle) > 0
+            left, right = np.where(positive, middle, left), np.where(positive, right, middle)
+        a, b = excess(left), excess(right)
+        share = np.clip(a / np.where(a == b, 1.0, a - b), 0, 1)
         logs = np.log(TABULATED)
-        found = np.exp(logs[left] + share * (logs[left + 1] - logs[left]))
+        found = np.exp(logs[left] + share * (logs[right] - logs[left]))
         return np.asarray(np.clip(found, TABULATED[0], TABULATED[-1]))
 
     def measure_tabulated(
-        self, temperatures: FloatArray, setting: Setting
-    ) -> tuple[FloatArray, FloatArray]:
-        """For many temperatures: each is moved to the nearest of a fine grid, and each row's
-        confidence there is interpolated between `TABULATED`.
+        self, temperatures: FloatArray, settings: Sequence[Setting]
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """The measures at several settings, for many temperatures: each is moved to the nearest
+        of a fine grid, and each row's confidence there is interpolated between `TABULATED`.
 
         Both errors together move a trial's ECE by less than 1e-4 on average (shown by test).
         """
         if temperatures.min() < TABULATED[0] or temperatures.max() > TABULATED[-1]:
-            return self._measure_any([TemperatureMap(t) for t in temperatures], setting)
+            maps = [TemperatureMap(t) for t in temperatures]
+            return [self._measure_any(maps, setting) for setting in settings]
         places = np.rint(_place(temperatures) * _FINE).astype(np.int64)
         totals = np.stack([self._fine_total(int(place)) for place in places])
-        rows = self.order[:, : setting.private_rows]
+        ends = sorted({setting.private_rows for setting in settings})
+        rows = self.order[:, : ends[-1]]
         c = _interpolate(self._table[0], rows, places / _FINE)
         gap = self.scores.correct[rows] - c
-        cells = np.arange(self.trials)[:, None] * BINS + bin_index(c, BINS)
-        private = np.bincount(cells.ravel(), gap.ravel(), self.trials * BINS).reshape(-1, BINS)
-        n = self._test_rows(setting)
-        ece = np.abs(totals[:, :BINS] - private).sum(axis=1) / n
-        brier = (totals[:, BINS] - np.einsum("ij,ij->i", gap, gap)) / n
-        return ece, brier
+        segment = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
+        begins = (np.arange(self.trials)[:, None] * len(ends) + segment) * BINS
+        count = self.trials * len(ends) * BINS
+        binned = np.bincount((begins + bin_index(c, BINS)).ravel(), gap.ravel(), count)
+        private = binned.reshape(self.trials, len(ends), BINS).cumsum(axis=1)
+        squares = np.add.reduceat(gap * gap, [0, *ends[:-1]], axis=1).cumsum(axis=1)
+        found = []
+        for setting in settings:
+            column, n = ends.index(setting.private_rows), self._test_rows(setting)
+            ece = np.abs(totals[:, :BINS] - private[:, column]).sum(axis=1) / n
+            found.append((ece, (totals[:, BINS] - squares[:, column]) / n))
+        return found
 
     def _fine_total(self, place: int) -> FloatArray:
         """Binned gaps of all rows, and the sum of their squares, at a point of the fine grid."""
