@@ -1,0 +1,98 @@
+"""One private answer end to end, where its time goes, and the floor the disk sets."""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.data import synthetic
+from benchmarks.paired import Seconds, ratio, take_turns
+from privcal import Ledger, Policy, Scores, Source
+from privcal.privacy.epsilon import to_nano
+from privcal.privacy.ledger import Key
+from privcal.privacy.mechanism import add_noise
+from privcal.queries import Gap
+
+ROWS, CLASSES, ROUNDS = 30, 10, 301
+EPSILON = 0.1
+POLICY = Policy(epsilon=1000.0)
+QUERY = Gap(temperature=1.7)
+COMMITS = 3
+"""The charge, the mark, the stored answer: each must be on disk before the next step."""
+
+
+def run() -> None:
+    logits, labels = synthetic(ROWS, CLASSES)
+    scores = Scores(logits=logits, labels=labels)
+    with tempfile.TemporaryDirectory() as name, closing(_bare_database(Path(name))) as bare:
+        folder = Path(name)
+        contestants: dict[str, Callable[[], Any]] = {
+            "answer, ledger on disk": _asker(Source(scores, POLICY, _ledger(folder, "whole"))),
+            "answer, ledger in memory": _asker(Source(scores, POLICY)),
+            "of it: ledger on disk": _charger(_ledger(folder, "alone")),
+            "of it: noise": _drawer(),
+            "of it: exact sum": lambda: QUERY.contributions(scores).sum(QUERY.length),
+            "floor: one bare commit": lambda: bare.execute("INSERT INTO t VALUES (1)"),
+        }
+        for call in contestants.values():
+            call()  # imports OpenDP and certifies the scale, which a source does once
+        seconds = take_turns(contestants, ROUNDS)
+    whole, floor = seconds["answer, ledger on disk"], seconds["floor: one bare commit"]
+    report.table(
+        f"answer: a gap query over {ROWS} rows x {CLASSES} classes, {ROUNDS} rounds",
+        ("what", "median time", "per second", "share of an answer"),
+        (
+            (name, report.duration(t := statistics.median(s)), f"{1 / t:,.0f}", _share(s, whole))
+            for name, s in seconds.items()
+        ),
+    )
+    report.note("a bare commit: one INSERT on an open SQLite connection, synchronous=FULL")
+    report.note(
+        f"an answer takes as long as {ratio(whole, floor):.1f} bare commits; "
+        f"its ledger must make {COMMITS}, each safe before the next step"
+    )
+
+
+def _share(part: Seconds, whole: Seconds) -> str:
+    return f"{ratio(part, whole):.1%}"
+
+
+def _ledger(folder: Path, name: str) -> Ledger:
+    return Ledger.create(folder / f"{name}.db", marks=folder / f"{name}-marks.db")
+
+
+def _asker(source: Source) -> Callable[[], Any]:
+    numbers = count()
+    return lambda: source.answer(QUERY, EPSILON, f"benchmark/0/{next(numbers)}")
+
+
+def _charger(ledger: Ledger) -> Callable[[], Any]:
+    nano, numbers = to_nano(EPSILON), count()
+
+    def call() -> None:
+        key = Key("benchmark", "alone", 0, next(numbers))
+        ledger.charge(key, QUERY.canonical(), QUERY.digest(nano), nano, POLICY.nano_total)
+        ledger.store(key, [0])
+
+    return call
+
+
+def _drawer() -> Callable[[], Any]:
+    total, nano = np.zeros(1, np.int64), to_nano(EPSILON)
+    return lambda: add_noise(total, QUERY.bound, nano)
+
+
+def _bare_database(folder: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("CREATE TABLE t (x INTEGER)")
+    return db

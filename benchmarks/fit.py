@@ -1,0 +1,62 @@
+"""Temperature fits: time, memory and error against scikit-learn and, where installed, torch."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+
+from benchmarks import report
+from benchmarks.data import Labels, Logits, synthetic
+from benchmarks.memory import resident_growth, traced_peak
+from benchmarks.paired import ratio, take_turns
+from benchmarks.peers import Fitter, fitters
+from benchmarks.reference import reference_temperature
+
+CASES = ((10_000, 10, 15), (10_000, 100, 9), (50_000, 1000, 3))
+"""Rows, classes, rounds; the last case carries the targets."""
+
+COLUMNS = ("library", "median time", "time / privcal's", "|T − right T|", "traced", "resident")
+
+
+def run() -> None:
+    for rows, classes, rounds in CASES:
+        logits, labels = synthetic(rows, classes)
+        _case(logits, labels, rounds, judged=(rows, classes, rounds) == CASES[-1])
+    if "torch LBFGS" not in fitters():
+        report.note("torch LBFGS is skipped: torch is not installed")
+
+
+def _case(logits: Logits, labels: Labels, rounds: int, judged: bool) -> None:
+    temperatures: dict[str, float] = {}
+
+    def call(name: str, fit: Fitter) -> None:
+        temperatures[name] = fit(logits, labels)
+
+    found = fitters()
+    seconds = take_turns({name: partial(call, name, fit) for name, fit in found.items()}, rounds)
+    right = reference_temperature(logits, labels)
+    errors = {name: abs(temperatures[name] - right) for name in found}
+    # Apart from the timing, because tracing slows every allocation down.
+    traced = {name: traced_peak(partial(fit, logits, labels)) for name, fit in found.items()}
+    resident = {name: resident_growth(name, logits, labels) for name in found}
+    report.table(
+        f"fit: {len(logits):,} x {logits.shape[1]:,} float32 logits, "
+        f"making the Scores included (right T {right:.7f}, {rounds} rounds)",
+        COLUMNS,
+        (
+            (
+                name,
+                report.duration(statistics.median(seconds[name])),
+                f"{ratio(seconds[name], seconds['privcal']):.2f}",
+                f"{errors[name]:.1e}",
+                f"{traced[name]:.2f} MB",
+                "unknown" if (grown := resident[name]) is None else f"{grown:.2f} MB",
+            )
+            for name in found
+        ),
+    )
+    if judged:
+        speed = ratio(seconds["scikit-learn"], seconds["privcal"])
+        report.at_least("times faster than scikit-learn", speed, 15, "x")
+        report.at_most("extra peak memory, traced", traced["privcal"], 4, " MB")
+        report.at_most("error of T", errors["privcal"], 1e-6, "")
