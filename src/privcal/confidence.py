@@ -63,6 +63,9 @@ def exp_sums(
 ) -> FloatArray:
     """S0 of each row, in the outputs' own working precision or the one given."""
     beta = 1.0 / check_temperature(temperature)
+    kept = outputs.remembered if dtype is None else None
+    if kept is not None and temperature in kept:
+        return kept[temperature]
     sums = np.empty(outputs.rows)
 
     def work(rows: slice, z: Scratch) -> None:
@@ -72,6 +75,8 @@ def exp_sums(
         sums[rows] = z.sum(axis=1)
 
     for_blocks(outputs, work, np.dtype(dtype or outputs.dtype), 1, threads)
+    if kept is not None:
+        kept[temperature] = sums
     return sums
 
 

@@ -28,6 +28,7 @@ TOLERANCE = 1e-6
 
 _WARM_ROWS = 2048
 _COARSE_SIZE = 1 << 22
+_ECE_SAMPLE = 1 << 19
 _MAX_STEPS = 100
 
 
@@ -214,33 +215,39 @@ def _solve(
 
 
 def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
-    correct = scores.correct
-    seen: dict[float, float] = {}
+    # Large data: a sample of rows tells where to look, and all rows are asked only there.
+    rows = max(_WARM_ROWS, _ECE_SAMPLE // scores.classes)
+    sampled = len(scores) > 2 * rows
+    first = scores.take(slice(None, None, len(scores) // rows)) if sampled else scores
+    # Few rows make many narrow dips, and each look is cheap.
+    points = int(np.clip(2**21 // (len(first) * scores.classes), 97, 2000))
+    grid = np.geomspace(lo, hi, points)
+    grid[0], grid[-1] = lo, hi
+    coarse = {float(t): _ece_at(first, float(t), bins) for t in grid}
+    seen = {} if sampled else dict(coarse)
 
     def value(temperature: float) -> float:
         if temperature not in seen:
-            seen[temperature] = ece(confidence(scores.outputs, temperature), correct, bins)
+            seen[temperature] = _ece_at(scores, temperature, bins)
         return seen[temperature]
 
-    # Few rows make many narrow dips, and each look is cheap.
-    points = int(np.clip(2**21 // (len(scores) * scores.classes), 97, 2000))
-    grid = np.geomspace(lo, hi, points)
-    grid[0], grid[-1] = lo, hi
-    values = np.array([value(float(t)) for t in grid])
-    if np.ptp(values) == 0:
-        return Fit(min(max(1.0, lo), hi), "ece", float(values[0]), "flat")
-    best = grid[np.argsort(values, kind="stable")[: 3 + points // 100]]
-    ratio = grid[1] / grid[0]
+    if np.ptp(list(coarse.values())) == 0 and value(lo) == value(hi):
+        return Fit(min(max(1.0, lo), hi), "ece", value(hi), "flat")
+    best = sorted(coarse, key=coarse.__getitem__)[: 3 + points // 100]
+    if sampled:
+        best = [min(best, key=value)]
     for centre in best:
-        at, width = float(centre), math.log(ratio)
+        at, width = centre, math.log(grid[1] / grid[0])
         while at * width > TOLERANCE:
             near = at * np.exp(np.linspace(-width, width, 11))
             candidates = [float(t) for t in near if lo <= t <= hi]
             at = min([at, *candidates], key=value)
             width /= 5
-    at = min(seen, key=lambda t: seen[t])
+    at = min(seen, key=seen.__getitem__)
     # A minimum at the very bound may have its optimum beyond it.
-    outside: Literal["below", "above"] | None = (
-        "below" if at == lo else "above" if at == hi else None
-    )
+    outside: Outside = "below" if at == lo else "above" if at == hi else None
     return Fit(at, "ece", seen[at], outside)
+
+
+def _ece_at(scores: Scores, temperature: float, bins: int) -> float:
+    return ece(confidence(scores.outputs, temperature), scores.correct, bins)

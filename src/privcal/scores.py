@@ -48,6 +48,8 @@ class Outputs:
             raise InputError(
                 f"{self.kind} have {self.rows:,} rows; at most {MAX_ROWS:,} are allowed"
             )
+        self.remembered: dict[float, FloatArray] | None = None
+        """Row sums by temperature, where whoever asks for many of the same wants them kept."""
         self._check()
 
     def blocks(self) -> Iterator[slice]:

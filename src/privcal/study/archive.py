@@ -43,10 +43,11 @@ class Archive:
             raise InputError(f"there is no shift {shift!r}; there are {', '.join(self.where)}")
         path = self.where[shift]
         with _open(path) as archive:
+            logits = _member(path, archive, shift)
+            if logits.dtype == np.float16:
+                logits = logits.astype(np.float32)  # once, not anew at every temperature
             try:
-                return Scores(
-                    logits=_member(path, archive, shift), labels=_member(path, archive, "labels")
-                )
+                return Scores(logits=logits, labels=_member(path, archive, "labels"))
             except InputError as error:
                 raise InputError(f"{path}, {shift}: {error}") from None
 

@@ -59,6 +59,7 @@ class Simulator:
                 f"the grid takes {self.prefixes[-1]:,} private rows of {len(scores):,}; "
                 "none would be left to test on"
             )
+        scores.outputs.remembered = {}  # several queries ask at the same temperatures
         rng = np.random.default_rng(seed)
         self.order = np.stack(
             [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
@@ -119,7 +120,7 @@ class Simulator:
             nll = _interpolate(self._nll_table, rows, _place(temperatures))
             values = np.clip(nll, 0.0, query.clip)
         elif isinstance(query, (Gap, BinnedGap)):
-            c = _interpolate(self._table[0], rows, _place(temperatures))
+            c = _interpolate(self._confidence_table, rows, _place(temperatures))
             values = self.scores.correct[rows] - c
             if isinstance(query, BinnedGap):
                 cells = np.arange(self.trials)[:, None] * query.bins + bin_index(c, query.bins)
@@ -217,16 +218,22 @@ class Simulator:
         return self._brier[temperature]
 
     @cached_property
-    def _table(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """At each of `TABULATED`: every row's confidence, and the slope of its NLL in 1/T."""
-        shape = (len(TABULATED), len(self.scores))
-        confidence, slope = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    def _confidence_table(self) -> npt.NDArray[np.float32]:
+        """Every row's confidence at each of `TABULATED`."""
+        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
+        for g, temperature in enumerate(TABULATED):
+            table[g] = kernel.confidence(self.scores.outputs, temperature)
+        return table
+
+    @cached_property
+    def _slope_table(self) -> npt.NDArray[np.float32]:
+        """The slope of every row's NLL in 1/T at each of `TABULATED`."""
+        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
         for g, temperature in enumerate(TABULATED):
             outputs = self.scores.outputs
-            sums, mean, _ = kernel.moments(outputs, 1 / temperature, outputs.dtype)
-            confidence[g] = 1 / sums
-            slope[g] = mean - self.scores.label_margin
-        return confidence, slope
+            _, mean, _ = kernel.moments(outputs, 1 / temperature, outputs.dtype)
+            table[g] = mean - self.scores.label_margin
+        return table
 
     @cached_property
     def _nll_table(self) -> npt.NDArray[np.float32]:
@@ -238,9 +245,10 @@ class Simulator:
         Both objectives are the root of a function that is monotone in T.
         """
         rows = self.order[:, :samples]
-        table, target = self._table[1], np.zeros(self.trials)
         if objective == "accuracy":
-            table, target = self._table[0], self.scores.correct[rows].mean(axis=1)
+            table, target = self._confidence_table, self.scores.correct[rows].mean(axis=1)
+        else:
+            table, target = self._slope_table, np.zeros(self.trials)
         flat, width = table.ravel(), table.shape[1]
 
         def excess(place: IntArray) -> FloatArray:
@@ -275,7 +283,7 @@ class Simulator:
         totals = np.stack([self._fine_total(int(place)) for place in places])
         ends = sorted({setting.private_rows for setting in settings})
         rows = self.order[:, : ends[-1]]
-        c = _interpolate(self._table[0], rows, places / _FINE)
+        c = _interpolate(self._confidence_table, rows, places / _FINE)
         gap = self.scores.correct[rows] - c
         segment = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
         begins = (np.arange(self.trials)[:, None] * len(ends) + segment) * BINS
@@ -295,7 +303,7 @@ class Simulator:
         if place not in self._fine_totals:
             low = min(place // _FINE, len(TABULATED) - 2)
             share = np.float32(place / _FINE - low)
-            table = self._table[0]
+            table = self._confidence_table
             c = (table[low] * (1 - share) + table[low + 1] * share).astype(np.float64)
             gap = self.scores.correct - c
             found = np.bincount(bin_index(c, BINS), gap, BINS)
