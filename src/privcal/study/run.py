@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
 import queue
 import signal
 import zlib
@@ -355,6 +356,7 @@ def _workers(context: Any, jobs: int, todo: Any, results: Any) -> Iterator[list[
 
 def _worker(todo: Any, results: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.environ["PRIVCAL_THREADS"] = "1"  # the processes share the cores already
     while (task := todo.get()) is not None:
         try:
             for piece in _shift(*task):
