@@ -703,12 +703,15 @@ class _Interrupted(BaseException):
 
 
 def _interrupt(*_: object) -> None:
+    # Raised where nobody can catch it (in a destructor, say) it would be lost: so, once more
+    # in a second, unless `main` has it by then.
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
     raise _Interrupted
 
 
 def main() -> None:
     """0 fine, 2 bad usage or input, 1 anything else; one sentence on standard error."""
-    before = signal.signal(signal.SIGINT, _interrupt)
+    before = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGALRM)}
     try:
         app()
     except InputError as error:
@@ -731,7 +734,9 @@ def main() -> None:
             raise
         _stop(f"unexpected {type(error).__name__}: {error} (set PRIVCAL_DEBUG=1 for details)", 1)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stop(message: str, code: int) -> None:

@@ -150,7 +150,7 @@ class Nll(Query):
     """Σ min(negative log-likelihood of the label at T, clip): what NLL-T asks.
 
     Bound: each row is in [0, clip] after clipping. (The paper uses the unclipped sum and takes
-    10 for its sensitivity "in practice"; unclipped it has none.)
+    10 for its sensitivity because no larger value was seen; unclipped it has none.)
     """
 
     kind = "nll"

@@ -76,7 +76,7 @@ def claims_of(results: Results) -> list[Claim]:
 
 def best_in_the_median(results: Results) -> Claim:
     name = "Acc-T is best in the median"
-    said = "“Our method, Acc-T, far outperforms other methods” (Section 5, Table 1)."
+    said = "Acc-T beats every other method by a wide margin (Section 5, Table 1)."
     here = [m for m in paper.METHODS if m in results.methods]
     if "acc-t" not in here or len(here) < 2 or not results.perturbations:
         return Claim(name, said, UNKNOWN, "Acc-T, or anything to compare it with, was not run.")
@@ -112,8 +112,8 @@ def best_in_the_median(results: Results) -> Claim:
 def one_source_at_small_epsilon(results: Results) -> Claim:
     name = "One source is best at the smallest ε"
     said = (
-        "“When ε is very low …, recalibrating with only one data source works well; … all other "
-        "methods worsen drastically due to the increased noise” (Section 5)."
+        "At very low ε a single source, which needs no noise, does well, while noise ruins all "
+        "other methods (Section 5)."
     )
     at = _at_epsilon(results, 0)
     if at is None or "one-source" not in at or len(at) < 2:
@@ -136,10 +136,7 @@ def one_source_at_small_epsilon(results: Results) -> Claim:
 
 def ece_t_at_large_epsilon(results: Results) -> Claim:
     name = "ECE-T is good at large ε"
-    said = (
-        "“When ε is very high, ECE-T can work well, since privacy is not much of a concern” "
-        "(Section 5)."
-    )
+    said = "At very high ε, where privacy asks for little noise, ECE-T may do well (Section 5)."
     at = _at_epsilon(results, -1)
     if at is None or "ece-t" not in at or len(at) < 2:
         return Claim(name, said, UNKNOWN, "ECE-T was not run along ε beside another method.")
@@ -168,8 +165,8 @@ def ece_t_at_large_epsilon(results: Results) -> Claim:
 def on_a_par_without_privacy(results: Results) -> Claim:
     name = "Acc-T is on a par without privacy"
     said = (
-        "“… even when there is a lot of data and no privacy requirements, optimizing for consistency "
-        "achieves similar performance as directly optimizing for ECE” (Section 4)."
+        "Without privacy and with plenty of data, matching accuracy does about as well as "
+        "minimising the ECE itself (Section 4)."
     )
     exact = _exact_means(results)
     if exact is None:
@@ -199,12 +196,11 @@ def on_a_par_without_privacy(results: Results) -> Claim:
 def more_helps(results: Results, sweep: str) -> Claim:
     noun = "A higher ε helps" if sweep == "epsilon" else f"More {sweep} help"
     said = {
-        "sources": "“As the number of sources increases, Acc-T tends to do well” (Section 5); "
-        "more data improve calibration (table of factors).",
-        "samples": "“As the number of samples per source increases, Acc-T tends to do well” "
-        "(Section 5); more data improve calibration (table of factors).",
-        "epsilon": "“… all other methods worsen drastically due to the increased noise” when ε is "
-        "low (Section 5).",
+        "sources": "More sources make Acc-T do well (Section 5), and more data improve calibration "
+        "(table of factors).",
+        "samples": "More samples at each source make Acc-T do well, given enough sources "
+        "(Section 5).",
+        "epsilon": "Low ε, through its noise, harms every method that asks sources (Section 5).",
     }[sweep]
     here = [m for m in paper.PRIVATE if m in results.methods]
     name = f"{noun} every private method"

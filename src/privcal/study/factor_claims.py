@@ -11,15 +11,13 @@ from privcal.study.results import Curve, Label, Results, ordered, read_label
 from privcal.study.tables import defaults, held, point
 
 SAID = {
-    "data": "“More data improves both calibration and privacy.”",
-    "iterations": "“Using additional iterations improves the calibration without differential "
-    "privacy …, but hurts the calibration when differential privacy is required.”",
-    "bins": "“Without differential privacy, using more bins generally improves calibration when a "
-    "lot of data is available …. In the differential privacy setting, using more bins may degrade "
-    "the calibration.”",
-    "sensitivity": "“Higher sensitivity … hurts privacy”: more noise for the same ε.",
-    "epsilon": "“… higher ε represents less privacy.”",
-    "search": "Golden section “empirically performs better than grid search”.",
+    "data": "More data are good for calibration and for privacy.",
+    "iterations": "More iterations help calibration without noise, and harm it once each answer "
+    "must be made noisier.",
+    "bins": "More bins help without privacy where rows are plenty, and harm with it.",
+    "sensitivity": "A higher sensitivity costs privacy: more noise for the same ε.",
+    "epsilon": "A higher ε is less privacy, and so less noise.",
+    "search": "Golden section does better than a grid search.",
 }
 ARROWS = {"up": "↗", "down": "↘", None: "–"}
 MISSING = "Needs a study of factors: `privcal study run --grid factors`."
