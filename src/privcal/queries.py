@@ -217,13 +217,9 @@ class BinnedGap(Query):
 
 
 @dataclass(frozen=True)
-class Histogram(Query):
-    """Correct rows, then all rows, of each bin of confidence at T = 1: the paper's histogram.
+class _TwoByBin(Query):
+    """Two numbers for each bin of confidence at T = 1."""
 
-    Bound: a row adds 1 to its bin's total and, if correct, 1 to its bin's correct count: 2.
-    """
-
-    kind = "histogram"
     bins: int = 15
 
     def __post_init__(self) -> None:
@@ -232,6 +228,19 @@ class Histogram(Query):
     @property
     def length(self) -> int:
         return 2 * self.bins
+
+    def _where(self, scores: Scores) -> IntArray:
+        return bin_index(kernel.confidence(scores.outputs, 1.0), self.bins)
+
+
+@dataclass(frozen=True)
+class Histogram(_TwoByBin):
+    """Correct rows, then all rows, of each bin: the paper's histogram.
+
+    Bound: a row adds 1 to its bin's total and, if correct, 1 to its bin's correct count: 2.
+    """
+
+    kind = "histogram"
 
     @property
     def sensitivity(self) -> float:
@@ -243,28 +252,20 @@ class Histogram(Query):
         )
 
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
-        where = bin_index(kernel.confidence(scores.outputs, 1.0), self.bins)
+        where = self._where(scores)
         cells = np.stack([where, where + self.bins], axis=1)
         return cells, np.stack([scores.correct, np.ones(len(scores))], axis=1)
 
 
 @dataclass(frozen=True)
-class CellHistogram(Query):
-    """Wrong rows, then correct rows, of each bin of confidence at T = 1.
+class CellHistogram(_TwoByBin):
+    """Wrong rows, then correct rows, of each bin.
 
     Bound: a row is either wrong or correct, so it adds 1 to exactly one cell: 1. It says the
     same as `Histogram` (total = wrong + correct) with half the noise.
     """
 
     kind = "cell-histogram"
-    bins: int = 15
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bins", check_bins(self.bins))
-
-    @property
-    def length(self) -> int:
-        return 2 * self.bins
 
     @property
     def sensitivity(self) -> float:
@@ -274,8 +275,7 @@ class CellHistogram(Query):
         return f"for each of {self.bins} ranges of confidence: how many were wrong, how many were right"
 
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
-        where = bin_index(kernel.confidence(scores.outputs, 1.0), self.bins)
-        cells = where + self.bins * scores.correct
+        cells = self._where(scores) + self.bins * scores.correct
         return cells[:, None], np.ones((len(scores), 1))
 
 

@@ -207,8 +207,7 @@ class Ledger:
         None means: charged, and the caller must now draw the answer and `store` it.
         """
         with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with _transaction(db):
                 self._check_mark(db)
                 spent = _head(db)[2]
                 found = db.execute(
@@ -223,13 +222,9 @@ class Ledger:
                         raise Refused("lost")
                     return [int(v) for v in json.loads(found[1])]
                 total = db.execute("SELECT total FROM ledger").fetchone()[0]
-                if spent + nano > min(cap, cap if total is None else total):
+                if spent + nano > (cap if total is None else min(cap, total)):
                     raise Refused("over_budget")
                 _append(db, key, query, digest, nano)
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
             self._raise_mark(db)
         return None
 
@@ -310,8 +305,7 @@ class Ledger:
         machine, say), only the owner can know, so `write_off` must be given; 0 is allowed.
         """
         with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with _transaction(db):
                 mark = self._mark(db)
                 if mark is None and write_off is None:
                     raise InputError(
@@ -323,10 +317,6 @@ class Ledger:
                     nano = max(nano, to_nano(write_off, "write-off"))
                 if nano:
                     _append(db, None, "written off", "", nano)
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
             self._raise_mark(db)
         return nano
 
@@ -441,6 +431,18 @@ def _open_marks(
         ) from error
     with closing(marks):
         yield marks
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Excludes every other process from the first look to the commit."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None, lost: int) -> None:
