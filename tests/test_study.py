@@ -350,6 +350,11 @@ def test_an_archive_may_come_in_parts(archive: Path, tmp_path: Path) -> None:
     both = read_archive([archive, tmp_path / "more.npz"])
     assert both.shifts == ["fog", "rain", "snow", "clean"]
     assert (both.dataset, both.severity) == ("tiny", 3)
+    (tmp_path / "night").mkdir()
+    for part in ("a", "b"):
+        np.savez(tmp_path / "night" / f"{part}.npz", labels=labels, **{part: np.zeros((300, 5))})
+    assert read_archive(sorted((tmp_path / "night").iterdir())).dataset == "night"
+    assert read_archive([tmp_path / "more.npz"]).dataset == "more"
     with pytest.raises(privcal.InputError, match=r"'clean' is in .*tiny\.npz and again in"):
         read_archive([archive, archive])
     np.savez(tmp_path / "other.npz", labels=labels[::-1], hail=np.zeros((300, 5)))

@@ -92,7 +92,9 @@ def _read(paths: list[Path], facts: dict[str, Any]) -> Archive:
         raise InputError(f"{paths[0]} holds no logits")
     # The unperturbed scores last, as in the paper's tables.
     ordered = {s: where[s] for s in sorted(where, key=lambda s: (s == "clean", s))}
-    dataset = str(facts.get("dataset") or paths[0].stem)
+    # Without a name of its own: that of the file, or of the folder where there are parts.
+    name = paths[0].stem if len(paths) == 1 else paths[0].resolve().parent.name
+    dataset = str(facts.get("dataset") or name)
     severity = facts.get("severity")
     return Archive(tuple(paths), ordered, dataset, severity, digest.hexdigest()[:16])
 
