@@ -137,8 +137,8 @@ def for_blocks(
     Threads are made for the call: a pool kept between calls would hang after a fork, and
     starting a thread costs less than one block.
     """
-    # Double precision, and a second scratch, make a block as many times lower.
-    height = max(1, 4 * BLOCK // (outputs.classes * dtype.itemsize * scratches))
+    # As many bytes in double precision as in single: half as many rows.
+    height = max(1, 4 * BLOCK // (outputs.classes * dtype.itemsize))
     height = min(outputs.rows, height)
     starts = iter(range(0, outputs.rows, max(1, height)))
     lock = threading.Lock()

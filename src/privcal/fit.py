@@ -140,12 +140,12 @@ def _slope(scores: Scores, objective: Objective) -> Slope:
         sums: dict[int, tuple[float, float, float]] = {}  # by block, so that no order matters
 
         def collect(rows: slice, s0: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
-            s0, mean = s0.astype(np.float64), mean.astype(np.float64)
             if objective == "nll":
-                found = np.log(s0), mean, variance.astype(np.float64)
+                found = np.log(s0), mean, variance
             else:
-                found = np.zeros(0), 1 / s0, -mean / s0
-            sums[rows.start] = (found[0].sum(), found[1].sum(), found[2].sum())
+                found = np.zeros(1), 1 / s0, -mean / s0
+            # A block has few rows; what adds up over all of them is summed in double precision.
+            sums[rows.start] = (float(found[0].sum()), float(found[1].sum()), float(found[2].sum()))
 
         for_moments(scores.outputs, beta, collect, scores.outputs.dtype if coarse else np.float64)
         log, first, second = np.sum([sums[k] for k in sorted(sums)], axis=0) / len(scores)

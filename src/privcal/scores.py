@@ -254,7 +254,7 @@ def _as_labels(labels: Any, outputs: Outputs) -> IntArray:
             f"label of row {row} is {array[row]}; with {outputs.classes} classes "
             f"labels go from 0 to {outputs.classes - 1}"
         )
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def _as_persons(person: Any, outputs: Outputs) -> npt.NDArray[np.object_]:
