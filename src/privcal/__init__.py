@@ -4,7 +4,7 @@ from privcal import methods, metrics, queries, study
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.fit import Fit, fit_temperature
-from privcal.maps import BinsMap, Map, TemperatureMap, load_map
+from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
 from privcal.metrics import (
     accuracy,
     brier,
@@ -35,6 +35,7 @@ __all__ = [
     "calibrate",
     "CalibrationError",
     "classwise_ece",
+    "CurveMap",
     "debiased_ece",
     "debiased_rms",
     "ece",

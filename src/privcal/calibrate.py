@@ -15,11 +15,10 @@ import numpy as np
 from privcal import methods
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, drive
+from privcal.methods.base import Ask, Batch, History, drive
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.privacy.ledger import Key
 from privcal.queries import Query
-from privcal.scores import FloatArray
 from privcal.source import Answer
 
 
@@ -164,7 +163,7 @@ class _Run:
         self.dropped: dict[str, str] = {}
         self.round = 0
 
-    def ask(self, asks: Sequence[Ask]) -> list[FloatArray]:
+    def ask(self, asks: Sequence[Ask]) -> History:
         """One round: every present source answers every question. Averages of all rounds so far."""
         for index, ask in enumerate(asks):
             query = ask.for_run(0)
@@ -184,10 +183,13 @@ class _Run:
                     self.spent(),
                 )
         self.round += 1
-        return [
-            np.mean([asked.answers[n] for n in self.present], axis=0)[None, :]
-            for asked in self.asked
-        ]
+        return History(
+            (
+                np.mean([asked.answers[n] for n in self.present], axis=0)[None, :]
+                for asked in self.asked
+            ),
+            sources=len(self.present),
+        )
 
     def spent(self) -> tuple[float, ...]:
         return tuple(from_nano(n) for n in self.nano_spent.values())

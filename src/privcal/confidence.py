@@ -83,6 +83,27 @@ def exp_sums(
     return sums
 
 
+def log_odds(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
+    """log(c / (1 − c)) of each row's confidence c at `temperature`, in double precision.
+
+    From the sum over the other classes, so that it keeps telling rows apart where c rounds to
+    1; infinite only where nothing is left for the others.
+    """
+    beta = 1.0 / check_temperature(temperature)
+    others = np.empty(outputs.rows)
+
+    def work(rows: slice, z: Scratch) -> None:
+        outputs.shifted(rows, z)
+        np.multiply(z, beta, out=z)
+        np.exp(z, out=z)
+        z[np.arange(len(z)), outputs.predicted[rows]] = 0.0
+        others[rows] = np.einsum("ij->i", z)
+
+    for_blocks(outputs, work, np.dtype(np.float64), 1, threads)
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(others))
+
+
 def moments(
     outputs: Outputs, beta: float, dtype: Any = np.float64, threads: int | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:

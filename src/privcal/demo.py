@@ -21,13 +21,13 @@ from privcal.errors import InputError
 from privcal.evaluate import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import Ask, Batch, drive
+from privcal.methods.base import Ask, Batch, History, drive
 from privcal.plots import save_reliability
 from privcal.privacy.epsilon import to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID
-from privcal.scores import FloatArray, Scores
+from privcal.scores import Scores
 from privcal.source import Source
 
 _EXACT: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
@@ -163,9 +163,9 @@ def _without_noise(name: str, pooled: Scores) -> Map:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return TemperatureMap(fit_temperature(pooled, _EXACT[name]).temperature, private=False)
-    history: list[FloatArray] = []
+    history = History(sources=1)
 
-    def exactly(asks: Sequence[Ask]) -> list[FloatArray]:
+    def exactly(asks: Sequence[Ask]) -> History:
         for ask in asks:
             query = ask.for_run(0)
             history.append(query.contributions(pooled).sum(query.length)[None, :] / GRID)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privcal.confidence import check_temperature, exp_sums, for_blocks
+from privcal.confidence import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.metrics import bin_index, check_bins
@@ -25,6 +25,7 @@ from privcal.scores import FloatArray, IntArray, Outputs, Scores
 
 FORMAT = "privcal-map"
 VERSION = 1
+MAX_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,62 @@ class BinsMap(Map):
         return cls(tuple(numbers), **common)
 
 
-KINDS: dict[str, type[Map]] = {cls.kind: cls for cls in (TemperatureMap, BinsMap)}
+@dataclass(frozen=True)
+class CurveMap(Map):
+    """An increasing curve from score to confidence, both as log-odds.
+
+    The score s of a row is the log-odds of its confidence at `temperature`; the result's
+    log-odds are read off the straight lines through the points (`scores`, `log_odds`), the first
+    and last of which go on beyond the ends. Both lists rise strictly, hence so does the map.
+    """
+
+    kind = "curve"
+    temperature: float
+    scores: tuple[float, ...]
+    log_odds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        for name in ("scores", "log_odds"):
+            values = np.asarray(getattr(self, name), np.float64)
+            if values.ndim != 1 or not 2 <= len(values) <= MAX_POINTS:
+                raise InputError(f"{name} of a curve must be 2 to {MAX_POINTS} numbers")
+            if not (np.isfinite(values).all() and (np.diff(values) > 0).all()):
+                raise InputError(f"{name} of a curve must be finite and rise strictly")
+            object.__setattr__(self, name, tuple(values.tolist()))
+        if len(self.scores) != len(self.log_odds):
+            raise InputError("scores and log_odds of a curve must be equally many")
+
+    def at(self, s: FloatArray) -> FloatArray:
+        """The log-odds of the result where the score is `s`."""
+        x, y = np.array(self.scores), np.array(self.log_odds)
+        left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
+        slope = np.diff(y) / np.diff(x)
+        return np.asarray(y[left] + slope[left] * (s - x[left]))
+
+    def _confidence(self, outputs: Outputs) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-self.at(log_odds(outputs, self.temperature)))))
+
+    def _values(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature,
+            "scores": list(self.scores),
+            "log_odds": list(self.log_odds),
+        }
+
+    @classmethod
+    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
+        lists = []
+        for name in ("scores", "log_odds"):
+            values = document.get(name)
+            if not isinstance(values, list):
+                raise InputError(f"{name} must be a list of numbers")
+            lists.append(tuple(_number({name: v}, name) for v in values))
+        return cls(_number(document, "temperature"), *lists, **common)
+
+
+KINDS: dict[str, type[Map]] = {cls.kind: cls for cls in (TemperatureMap, BinsMap, CurveMap)}
 
 
 def load_map(path: str | Path) -> Map:

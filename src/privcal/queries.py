@@ -23,6 +23,7 @@ contributes, so that nothing is lost to the clipping.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -41,6 +42,10 @@ GRID = 1 << 20
 """Grid points in one unit: answers are multiples of 2⁻²⁰."""
 
 MAX_CLIP = 1000.0
+MAX_KNOTS = 32
+MAX_KNOT = 100.0
+MIN_STEP = 0.01
+"""Between two knots: a smaller one would only ask for the last bits of a score."""
 
 
 @dataclass(frozen=True)
@@ -279,8 +284,61 @@ class CellHistogram(_TwoByBin):
         return cells[:, None], np.ones((len(scores), 1))
 
 
+@dataclass(frozen=True)
+class Sketch(Query):
+    """Wrong rows, then correct rows, near each of a few knots of the score: what `sketch` asks.
+
+    The score is the log-odds s of the confidence at T. A row between two knots counts for both,
+    in proportion to how near it is (a hat function around each knot: linear, non-negative,
+    summing to 1); beyond the ends it counts for the last knot alone.
+
+    Bound: a row is either wrong or correct and its two shares are non-negative and sum to 1, so
+    it adds 1 in L1. Rounding each towards zero keeps it so on the grid.
+    """
+
+    kind = "sketch"
+    temperature: float = 1.0
+    knots: tuple[float, ...] = (-2.0, 0.0, 2.0, 4.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        knots = tuple(float(k) for k in self.knots)
+        if (
+            not 2 <= len(knots) <= MAX_KNOTS
+            or not all(abs(k) <= MAX_KNOT for k in knots)
+            or not all(b - a >= MIN_STEP for a, b in itertools.pairwise(knots))
+        ):
+            raise InputError(
+                f"knots must be 2 to {MAX_KNOTS} numbers from {-MAX_KNOT:g} to {MAX_KNOT:g}, "
+                f"each at least {MIN_STEP:g} above the one before, not {list(self.knots)}"
+            )
+        object.__setattr__(self, "knots", knots)
+
+    @property
+    def length(self) -> int:
+        return 2 * len(self.knots)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return (
+            f"for each of {len(self.knots)} overlapping ranges of confidence at temperature "
+            f"{self.temperature:g}: how many were wrong, how many were right"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        knots = np.array(self.knots)
+        s = np.clip(kernel.log_odds(scores.outputs, self.temperature), knots[0], knots[-1])
+        left = np.clip(np.searchsorted(knots, s, side="right") - 1, 0, len(knots) - 2)
+        share = (s - knots[left]) / (knots[left + 1] - knots[left])
+        cells = left + len(knots) * scores.correct
+        return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
+
+
 FAMILY: dict[str, type[Query]] = {
-    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram)
+    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram, Sketch)
 }
 
 
@@ -290,16 +348,26 @@ def parse(message: Any) -> Query:
     if not isinstance(kind, str) or kind not in FAMILY:
         raise InputError(f"unknown query; the family is {', '.join(FAMILY)}")
     cls = FAMILY[kind]
-    types = {f.name: f.type for f in fields(cls)}
+    types = {f.name: str(f.type) for f in fields(cls)}
     values = {k: v for k, v in message.items() if k != "kind"}
     for name, value in values.items():
         if name not in types:
             raise InputError(f"query {cls.kind} has no parameter {name!r}")
-        wanted = (int, np.integer) if types[name] == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, wanted):
-            raise InputError(f"query {cls.kind}: {name} must be a number, not {value!r}")
-        try:
-            values[name] = int(value) if types[name] == "int" else float(value)
-        except OverflowError:
-            raise InputError(f"query {cls.kind}: {name} is out of range") from None
+        said = f"query {cls.kind}: {name}"
+        if types[name].startswith("tuple"):
+            if not isinstance(value, (list, tuple)) or len(value) > MAX_KNOTS:
+                raise InputError(f"{said} must be a list of at most {MAX_KNOTS} numbers")
+            values[name] = tuple(_number(said, "float", v) for v in value)
+        else:
+            values[name] = _number(said, types[name], value)
     return cls(**values)
+
+
+def _number(said: str, wanted: str, value: Any) -> float:
+    allowed = (int, np.integer) if wanted == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        raise InputError(f"{said} must be a number, not {value!r}")
+    try:
+        return int(value) if wanted == "int" else float(value)
+    except OverflowError:
+        raise InputError(f"{said} is out of range") from None

@@ -8,7 +8,7 @@ study is a batch of hundreds that differ in their rows and noise. So decisions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
@@ -45,11 +45,18 @@ class Ask:
         return self.query if self.temperatures is None else self.query.at(self.temperatures[run])
 
 
-History = Sequence[FloatArray]
-"""The averages over sources for every `Ask` made so far, oldest first, each (B, length).
+class History(list[FloatArray]):
+    """The averages over sources for every `Ask` made so far, oldest first, each (B, length).
 
-All of them come back in every round, because a source that drops out drops out of the earlier
-averages too: only averages over the same sources may be compared."""
+    All of them come back in every round, because a source that drops out drops out of the
+    earlier averages too: only averages over the same sources may be compared. `sources` says
+    over how many.
+    """
+
+    def __init__(self, averages: Iterable[FloatArray] = (), *, sources: int) -> None:
+        super().__init__(averages)
+        self.sources = sources
+
 
 Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from privcal import confidence as kernel
 from privcal.errors import InputError
 from privcal.maps import BinsMap, Map, TemperatureMap
-from privcal.methods.base import Ask, Batch, Method, drive
+from privcal.methods.base import Ask, Batch, History, Method, drive
 from privcal.metrics import bin_index
 from privcal.privacy.epsilon import NANO, to_nano
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
@@ -84,9 +84,9 @@ class Simulator:
         rng = np.random.default_rng(seed)
         noisy = math.isfinite(setting.epsilon)
         nano = to_nano(setting.epsilon) if noisy else NANO
-        history: list[FloatArray] = []
+        history = History(sources=setting.sources)
 
-        def answer(asks: Sequence[Ask]) -> list[FloatArray]:
+        def answer(asks: Sequence[Ask]) -> History:
             for ask in asks:
                 sums = self.exact_sums(ask, setting) / (GRID * setting.sources)
                 if noisy:
