@@ -19,6 +19,7 @@ from privcal.methods.base import Ask, Batch, History, drive
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.privacy.ledger import Key
 from privcal.queries import Query
+from privcal.scores import Scores
 from privcal.source import Answer
 
 
@@ -123,7 +124,7 @@ def calibrate(
     [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
     facts = {
         "method": method,
-        "options": {name: np.asarray(getattr(chosen, name)).tolist() for name in options},
+        "options": {name: _said(getattr(chosen, name)) for name in options},
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
         "campaign": run.campaign,
@@ -231,6 +232,11 @@ def _check_distinct(sources: Sequence[Answers]) -> None:
     ledgers = [ledger for s in sources if (ledger := getattr(s, "ledger", None)) is not None]
     if len({getattr(ledger, "path", None) or id(ledger) for ledger in ledgers}) < len(ledgers):
         raise InputError("two sources share one ledger; put their rows into one source")
+
+
+def _said(option: Any) -> Any:
+    """An option as the map's provenance tells it; public rows only by their number."""
+    return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
 
 
 def _version() -> str:

@@ -285,7 +285,7 @@ class CellHistogram(_TwoByBin):
 
 
 @dataclass(frozen=True)
-class Sketch(Query):
+class Hats(Query):
     """Wrong rows, then correct rows, near each of a few knots of the score: what `sketch` asks.
 
     The score is the log-odds s of the confidence at T. A row between two knots counts for both,
@@ -296,7 +296,7 @@ class Sketch(Query):
     it adds 1 in L1. Rounding each towards zero keeps it so on the grid.
     """
 
-    kind = "sketch"
+    kind = "hats"
     temperature: float = 1.0
     knots: tuple[float, ...] = (-2.0, 0.0, 2.0, 4.0)
 
@@ -338,7 +338,7 @@ class Sketch(Query):
 
 
 FAMILY: dict[str, type[Query]] = {
-    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram, Sketch)
+    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram, Hats)
 }
 
 

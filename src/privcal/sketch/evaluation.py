@@ -1,0 +1,143 @@
+"""How good the confidence is on the hidden rows, estimated from a sketch, with its uncertainty.
+
+Everything here is computed from an answer already given, so it costs no further privacy; and
+everything is an estimate. The error *after* recalibration is the expectation over what the
+hidden rows may be like: reading it off the curve fitted to the same sketch would give nearly
+zero by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from privcal.errors import InputError
+from privcal.maps import CurveMap
+from privcal.metrics import bin_index, check_bins
+from privcal.scores import FloatArray
+from privcal.sketch.model import Posterior, sigmoid
+from privcal.sketch.reading import Reading
+
+_DRAWS = 2000
+_FINER = 4
+"""Points between two of the model's grid, so that bins are cut finely."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A posterior mean and a 95 % credible interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: FloatArray) -> Estimate:
+        low, high = np.quantile(draws, [0.025, 0.975])
+        return cls(float(draws.mean()), float(low), float(high))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The estimated accuracy of rows by their own confidence, with 95 % credible limits."""
+
+    confidence: FloatArray
+    after: FloatArray
+    accuracy: FloatArray
+    low: FloatArray
+    high: FloatArray
+    share: FloatArray
+    """Of all rows, around each point."""
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateEvaluation:
+    """Estimates under differential privacy: nothing here was measured on rows."""
+
+    clear: bool
+    """False: the noise drowned the data, and these are only what was believed beforehand."""
+    accuracy: Estimate
+    confidence_before: Estimate
+    confidence_after: Estimate
+    ece_before: Estimate
+    ece_after: Estimate
+    brier_before: Estimate
+    brier_after: Estimate
+    band: Band
+
+    def estimates(self) -> dict[str, Estimate]:
+        return {k: v for k, v in vars(self).items() if isinstance(v, Estimate)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "clear": self.clear,
+            **{name: asdict(value) for name, value in self.estimates().items()},
+            "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
+        }
+
+
+def evaluate_privately(
+    posterior: Posterior,
+    reading: Reading,
+    map: CurveMap | None = None,
+    bins: int = 15,
+    run: int = 0,
+) -> PrivateEvaluation:
+    """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
+    check_bins(bins)
+    if map is None:
+        map = posterior.maps(reading.temperature)[run]
+    elif not isinstance(map, CurveMap) or map.temperature != reading.temperature:
+        raise InputError(
+            "only a curve over the same score can be judged by this sketch: one fitted with the "
+            f"same public data, at temperature {reading.temperature:.6g}"
+        )
+    model = posterior.model
+    rng = np.random.default_rng(0)  # the same sketch says the same twice
+    # A square root even where rounding made the covariance slightly indefinite.
+    values, vectors = np.linalg.eigh(posterior.covariance[run])
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    z = posterior.mean[run] + rng.standard_normal((_DRAWS, model.size)) @ root.T
+    state = model.state(z, np.full(_DRAWS, posterior.log_rows[run]))
+    rest = rng.standard_normal((_DRAWS, model.unfitted_bend.shape[1])) @ model.unfitted_bend.T
+    points = np.linspace(0, model.points - 1, (model.points - 1) * _FINER + 1)
+    grid, own = _finer(points, model.grid), _finer(points, reading.own_confidence)
+    p = sigmoid(_finer(points, state.eta + rest))
+    density = _finer(points, state.density)
+    density /= density.sum(axis=1, keepdims=True)
+    after = sigmoid(map.at(grid))
+    expected = density.mean(axis=0)
+    low, high = np.quantile(p, [0.025, 0.975], axis=0)
+    shown = expected > 1e-3 * expected.max()
+    return PrivateEvaluation(
+        clear=bool(posterior.clear[run]),
+        accuracy=Estimate.of((density * p).sum(axis=1)),
+        confidence_before=Estimate.of(density @ own),
+        confidence_after=Estimate.of(density @ after),
+        ece_before=Estimate.of(_ece(density, p, own, bins)),
+        ece_after=Estimate.of(_ece(density, p, after, bins)),
+        brier_before=Estimate.of(_brier(density, p, own)),
+        brier_after=Estimate.of(_brier(density, p, after)),
+        band=Band(*(v[shown] for v in (own, after, p.mean(axis=0), low, high, expected))),
+    )
+
+
+def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
+    """Values at fractional places of their last axis."""
+    left = np.minimum(points.astype(int), values.shape[-1] - 2)
+    share = points - left
+    return np.asarray(values[..., left] * (1 - share) + values[..., left + 1] * share)
+
+
+def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) -> FloatArray:
+    cells = np.eye(bins)[bin_index(confidence, bins)]
+    return np.asarray(np.abs((density * (p - confidence)) @ cells).sum(axis=1))
+
+
+def _brier(density: FloatArray, p: FloatArray, confidence: FloatArray) -> FloatArray:
+    return np.asarray((density * (p * (1 - confidence) ** 2 + (1 - p) * confidence**2)).sum(axis=1))

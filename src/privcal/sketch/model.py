@@ -1,0 +1,315 @@
+"""What a sketch says about the hidden rows: a Bayesian model of score and correctness.
+
+A sketch is the average over sources of a `Hats` answer: noisy sums of wrong and of correct rows
+around a few knots of the score s. The model behind it:
+
+    rows with score s:       n · ρ(s), a smooth density;   log ρ ~ Gaussian process
+    share of them correct:   sigmoid(e^α · s + b + f(s));  f ~ a small Gaussian process
+    what is seen:            hat sums of these, plus sampling and Laplace noise
+
+α, b, f, log ρ and log n are unknown together. With Gaussian priors and (nearly) Gaussian noise
+the most probable values are found by Gauss–Newton steps, all runs of a batch at once, and the
+curvature there gives their covariance. In the form used here (prior in unit variance, one solve
+of the size of the sketch for each step) that is the iterated Kalman update:
+
+    z ← Jᵀ (J Jᵀ + C)⁻¹ (v − m(z) + J z),   covariance I − Jᵀ (J Jᵀ + C)⁻¹ J
+
+with v the sketch, m(z) its expectation, J = ∂m/∂z, and C the covariance of what is random in v:
+of rows (drawn independently, so that sums of hats φ_b and φ_c have covariance n E[φ_b φ_c]) and
+of the noise, both divided by the number of answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from privcal.maps import CurveMap
+from privcal.scores import BoolArray, FloatArray
+
+CLEAR = 2.0
+"""So many standard deviations of noise the total must be above zero for the data to speak."""
+
+_STEPS = 12
+_LONGEST = 1.0
+"""The longest step in any direction, in prior standard deviations: keeps far starts stable."""
+
+_LOG_ROWS = 10.0
+"""Prior standard deviation of log n: as good as nothing known."""
+
+_SHARP = 2.0
+"""How sharply drift begins where the mean score falls below the clean one."""
+
+_LEAST_SLOPE = 1e-3
+"""Of the curve that comes out, so that a map always rises."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed before the data speak. See docs/sketch.md for where the numbers are from."""
+
+    knots: tuple[float, ...]
+    low: float
+    high: float
+    """Scores that are told apart lie between these."""
+    bulk: float
+    """Scores far above this differ less and less, to the Gaussian processes."""
+    slope: tuple[float, float]
+    """Mean and standard deviation of α."""
+    level: tuple[float, float]
+    """Mean and standard deviation of b."""
+    correlation: float
+    """Of α and b: where confidence means less, it is usually too high as well."""
+    clean: float | None = None
+    """The mean score of clean rows, where known. How far the hidden rows' mean lies below it is
+    the drift δ, and what is believed of α and b moves with it:"""
+    slope_drift: float = 0.0
+    """… the mean of α by slope_drift · tanh δ,"""
+    level_drift: tuple[float, float] = (0.0, 0.0)
+    """… mean and standard deviation of b by level_drift · δ."""
+    bend: tuple[float, float] = (0.3, 1.5)
+    """Standard deviation and length scale of f."""
+    density: tuple[float, float] = (1.5, 3.0)
+    """Centre and width of the density that ρ varies around."""
+    roughness: tuple[float, float] = (1.0, 1.5)
+    """Standard deviation and length scale of log ρ around it."""
+
+
+def with_public(clean: float) -> Prior:
+    """The score is taken at the temperature that calibrates the clean rows."""
+    return Prior(
+        knots=(-2.0, 0.0, 2.0, 4.0),
+        low=-6.0,
+        high=12.0,
+        bulk=20.0,
+        slope=(-0.1, 0.15),
+        level=(-0.15, 0.3),
+        correlation=0.4,
+        clean=clean,
+        slope_drift=-0.3,
+        level_drift=(-0.25, 0.3),
+        density=(clean - 0.5, 2.5),
+    )
+
+
+ALONE = Prior(
+    knots=(-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0),
+    low=-8.0,
+    high=40.0,
+    bulk=3.0,
+    slope=(-0.75, 0.5),
+    level=(-0.6, 1.4),
+    correlation=0.0,
+)
+"""The score is taken at T = 1, of logits whose scale nobody knows: wide knots, wide prior."""
+
+
+def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[FloatArray, FloatArray]:
+    """A Gaussian process as `count` functions with independent unit weights, and the rest."""
+    deviation, length = scale
+    covariance = np.exp(-0.5 * ((x[:, None] - x[None, :]) / length) ** 2)
+    values, vectors = np.linalg.eigh(covariance)
+    found = deviation * vectors * np.sqrt(np.maximum(values, 0.0))
+    return found[:, ::-1][:, :count], found[:, ::-1][:, count:]
+
+
+class Model:
+    """The model for one prior, tabulated on a grid of scores."""
+
+    bends, shapes, points = 4, 8, 65
+    """How many functions make up f and log ρ, and the size of the grid."""
+
+    def __init__(self, prior: Prior) -> None:
+        self.prior = prior
+        bulk, (centre, width) = prior.bulk, prior.density
+        low, high, centre = bulk * np.arcsinh(np.array([prior.low, prior.high, centre]) / bulk)
+        x = np.linspace(low, high, self.points)
+        self.grid: FloatArray = bulk * np.sinh(x / bulk)
+        self.log_density: FloatArray = -0.5 * ((x - centre) / width) ** 2
+        self.bend, self.unfitted_bend = _modes(x, prior.bend, self.bends)
+        self.shape, _ = _modes(x, prior.roughness, self.shapes)
+        self.hats = np.stack(
+            [np.interp(self.grid, prior.knots, unit) for unit in np.eye(len(prior.knots))], axis=1
+        )
+        # Everything a step needs is a sum over the grid of a density times one of these.
+        h = self.hats
+        pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
+        by_shape = (h[:, :, None] * self.shape[:, None, :]).reshape(self.points, -1)
+        self._sums = np.concatenate([h, by_shape, pairs], axis=1)
+        curve = np.concatenate([self.grid[:, None], np.ones((self.points, 1)), self.bend], axis=1)
+        self._of_curve = (h[:, :, None] * curve[:, None, :]).reshape(self.points, -1)
+
+    @property
+    def size(self) -> int:
+        return 2 + self.bends + self.shapes + 1
+
+    def fit(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
+        """From average answers (B, 2 · knots), each over `answers` of them.
+
+        `noise_variance` is that of the noise in one number of the average.
+        """
+        runs, length = averages.shape
+        total = averages.sum(axis=1)
+        deviation = np.sqrt(length * noise_variance)
+        clear = total > CLEAR * deviation
+        log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
+        z = np.zeros((runs, self.size))
+        for step in range(_STEPS):
+            expected, jacobian, sampling = self._expect(z, log_rows)
+            covariance = sampling / answers
+            covariance[:, range(length), range(length)] += noise_variance + 1e-9
+            system = jacobian @ jacobian.transpose(0, 2, 1) + covariance
+            seen = averages - expected + np.einsum("bij,bj->bi", jacobian, z)
+            weights = np.linalg.solve(system, seen[:, :, None])
+            move = np.einsum("bij,bi->bj", jacobian, weights[:, :, 0]) - z
+            longest = np.abs(move).max(axis=1, keepdims=True)
+            z = z + move * np.minimum(1.0, _LONGEST / np.maximum(longest, 1e-12))
+            if step >= 3 and longest.max() < 1e-3:
+                break
+        gain = np.linalg.solve(system, jacobian)
+        spread = np.eye(self.size) - jacobian.transpose(0, 2, 1) @ gain
+        # Where the data do not speak, the prior does.
+        z[~clear] = 0.0
+        spread[~clear] = np.eye(self.size)
+        return Posterior(self, z, spread, log_rows, clear)
+
+    def _expect(
+        self, z: FloatArray, log_rows: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The expected sketch, its derivative in z, and n E[φφ'] of wrong and correct rows."""
+        runs, knots, curve = len(z), self.hats.shape[1], 2 + self.bends
+        state = self.state(z, log_rows)
+        density_rows = state.density * state.rows[:, None]
+        correct = density_rows * state.p
+        expected = np.empty((runs, 2 * knots))
+        jacobian = np.empty((runs, 2 * knots, self.size))
+        sampling = np.zeros((runs, 2 * knots, 2 * knots))
+        for place, part in (
+            (slice(0, knots), density_rows - correct),
+            (slice(knots, None), correct),
+        ):
+            sums = part @ self._sums
+            hats, by_shape, pairs = np.split(sums, [knots, knots * (1 + self.shapes)], axis=1)
+            expected[:, place] = hats
+            jacobian[:, place, curve:-1] = by_shape.reshape(runs, knots, self.shapes)
+            jacobian[:, place, curve:-1] -= hats[:, :, None] * state.mean_shape[:, None, :]
+            sampling[:, place, place] = pairs.reshape(runs, knots, knots)
+        jacobian[:, :, -1] = _LOG_ROWS * expected
+        # What a change of the curve moves from wrong to correct.
+        moved = ((correct * (1 - state.p)) @ self._of_curve).reshape(runs, knots, curve)
+        by_ab = np.stack([state.slope[:, None] * moved[:, :, 0], moved[:, :, 1]], axis=2)
+        moved[:, :, :2] = by_ab @ state.mix
+        jacobian[:, knots:, :curve] = moved
+        jacobian[:, :knots, :curve] = -moved
+        if self.prior.clean is not None:
+            # The density moves the drift, and the drift moves α and b.
+            drifted = (by_ab @ state.by_drift[:, :, None]) * state.drift_by_shape[:, None, :]
+            jacobian[:, knots:, curve:-1] += drifted
+            jacobian[:, :knots, curve:-1] -= drifted
+        return expected, jacobian, sampling
+
+    def state(self, z: FloatArray, log_rows: FloatArray) -> State:
+        """What the unit coordinates z (B, size) stand for."""
+        prior, curve = self.prior, 2 + self.bends
+        log_density = self.log_density + z[:, curve:-1] @ self.shape.T
+        density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+        density /= density.sum(axis=1, keepdims=True)
+        mean_shape = density @ self.shape
+        drift = np.zeros(len(z))
+        drift_by_shape = np.zeros_like(mean_shape)
+        if prior.clean is not None:
+            mean_score = density @ self.grid
+            below = prior.clean - mean_score
+            drift = np.logaddexp(0, _SHARP * below) / _SHARP  # max(0, below), smoothly
+            by_shape = mean_score[:, None] * mean_shape - density @ (
+                self.grid[:, None] * self.shape
+            )
+            drift_by_shape = sigmoid(_SHARP * below)[:, None] * by_shape
+        (mean_a, sd_a), (mean_b, sd_b) = prior.slope, prior.level
+        fall, spread = prior.level_drift
+        sd = sd_b + spread * drift
+        share, rest = prior.correlation, np.sqrt(1 - prior.correlation**2)
+        unit_b = share * z[:, 0] + rest * z[:, 1]
+        alpha = mean_a + prior.slope_drift * np.tanh(drift) + sd_a * z[:, 0]
+        level = mean_b + fall * drift + sd * unit_b
+        mix = np.zeros((len(z), 2, 2))
+        mix[:, 0, 0], mix[:, 1, 0], mix[:, 1, 1] = sd_a, share * sd, rest * sd
+        by_drift = np.stack(
+            [prior.slope_drift / np.cosh(drift) ** 2, fall + spread * unit_b], axis=1
+        )
+        slope = np.exp(alpha)
+        eta = slope[:, None] * self.grid + level[:, None] + z[:, 2:curve] @ self.bend.T
+        rows = np.exp(np.clip(log_rows + _LOG_ROWS * z[:, -1], -50, 50))
+        return State(
+            eta, sigmoid(eta), density, rows, slope, mix, by_drift, mean_shape, drift_by_shape
+        )
+
+
+class State(NamedTuple):
+    """The model at some values of its unknowns, one for each run."""
+
+    eta: FloatArray
+    """Log-odds of being correct, on the grid."""
+    p: FloatArray
+    density: FloatArray
+    rows: FloatArray
+    slope: FloatArray
+    mix: FloatArray
+    """Derivative of (α, b) in the first two coordinates."""
+    by_drift: FloatArray
+    """Derivative of (α, b) in the drift."""
+    mean_shape: FloatArray
+    drift_by_shape: FloatArray
+    """Derivative of the drift in the weights of log ρ."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What is known of each of B runs: Gaussian in the model's unit coordinates."""
+
+    model: Model
+    mean: FloatArray
+    covariance: FloatArray
+    log_rows: FloatArray
+    clear: BoolArray
+    """False where the noisy total is not clearly positive: what is said then is the prior."""
+
+    @cached_property
+    def log_odds(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance, on the grid, of the log-odds of being correct: each (B, points)."""
+        model = self.model
+        state = model.state(self.mean, self.log_rows)
+        curve = 2 + model.bends
+        by_ab = np.ones((*state.eta.shape, 2))
+        by_ab[:, :, 0] = state.slope[:, None] * model.grid
+        direction = np.empty((*state.eta.shape, model.size - 1))
+        direction[:, :, :2] = by_ab @ state.mix
+        direction[:, :, 2:curve] = model.bend
+        drift = by_ab @ state.by_drift[:, :, None]
+        direction[:, :, curve:] = drift * state.drift_by_shape[:, None, :]
+        variance = np.einsum("bgi,bgi->bg", direction @ self.covariance[:, :-1, :-1], direction)
+        return state.eta, variance + (model.unfitted_bend**2).sum(axis=1)
+
+    @cached_property
+    def curve(self) -> FloatArray:
+        """Log-odds, on the grid, of the posterior mean probability, made to rise strictly.
+
+        The mean of a probability whose log-odds are normal, by the usual probit approximation.
+        It is the confidence with the least expected Brier score.
+        """
+        mean, variance = self.log_odds
+        least = _LEAST_SLOPE * self.model.grid
+        value = mean / np.sqrt(1 + np.pi * variance / 8) - least
+        return np.asarray(np.maximum.accumulate(value, axis=1) + least)
+
+    def maps(self, temperature: float) -> list[CurveMap]:
+        scores = tuple(self.model.grid[::2].tolist())
+        return [CurveMap(temperature, scores, tuple(run)) for run in self.curve[:, ::2].tolist()]
+
+
+def sigmoid(x: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-x)))
