@@ -74,7 +74,7 @@ class Prior:
     """Standard deviation and length scale of f."""
     density: tuple[float, float] = (1.5, 3.0)
     """Centre and width of the density that ρ varies around."""
-    roughness: tuple[float, float] = (1.0, 1.5)
+    roughness: tuple[float, float] = (1.5, 1.5)
     """Standard deviation and length scale of log ρ around it."""
 
 
