@@ -78,7 +78,7 @@ class Prior:
     """… the mean of α by slope_drift · tanh δ,"""
     level_drift: tuple[float, float] = (0.0, 0.0)
     """… mean and standard deviation of b by level_drift · δ."""
-    bend: tuple[float, float] = (0.3, 1.5)
+    bend: tuple[float, float] = (0.2, 1.5)
     """Standard deviation and length scale of f."""
     density: tuple[float, float] = (1.5, 3.0)
     """Centre and width of the density that ρ varies around."""
@@ -127,7 +127,7 @@ def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[Float
 class Model:
     """The model for one prior, tabulated on a grid of scores."""
 
-    bends, shapes, points = 4, 8, 65
+    bends, shapes, points = 10, 8, 65
     """How many functions make up f and log ρ, and the size of the grid."""
 
     def __init__(self, prior: Prior) -> None:
@@ -326,7 +326,7 @@ class Posterior:
         )
         weight = np.exp(log_weight - log_weight.max())
         weight = np.minimum(weight, weight.mean() * np.sqrt(len(weight)))
-        return z[rng.choice(len(z), count, p=weight / weight.sum())]
+        return np.asarray(z[rng.choice(len(z), count, p=weight / weight.sum())])
 
     @cached_property
     def log_odds(self) -> tuple[FloatArray, FloatArray]:
