@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 CLEAN = "clean"
 SWEEPS = ("sources", "samples", "epsilon")
-EXACT_COLUMNS = ("shift", "method", "halves", "accuracy", "ece_mean", "ece_se", "brier_mean")
+EXACT_COLUMNS = (
+    "shift",
+    "method",
+    "halves",
+    "accuracy",
+    "ece_mean",
+    "ece_se",
+    "brier_mean",
+    "aurc_mean",
+)
 
 
 @dataclass(frozen=True)

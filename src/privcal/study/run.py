@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import multiprocessing
 import os
 import queue
@@ -22,10 +21,11 @@ from privcal.confidence import confidence, default_threads
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.fit import Objective, fit_temperature
-from privcal.metrics import ece
-from privcal.scores import FloatArray, Scores
+from privcal.metrics import aurc, brier, ece
+from privcal.scores import Scores
 from privcal.study.archive import Archive, read_archive
 from privcal.study.grids import FACTORS, Setting, read_grid
+from privcal.study.measured import Measured
 from privcal.study.simulator import BINS, Simulator
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ COLUMNS = (
     "ece_mean",
     "ece_se",
     "brier_mean",
+    "aurc_mean",
+    "brier_se",
+    "aurc_se",
 )
 ONE_SOURCE = {"one-source": "accuracy", "one-source-nll": "nll"}
 """The owner's own exact fit has no questions to simulate; it is measured by both objectives."""
@@ -55,7 +58,7 @@ EXACT: dict[str, Objective | None] = {
     "ece-t": "ece",
 }
 HALVES = 3
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -234,27 +237,24 @@ def _shift(
             }
         rows = []
         for setting in settings:
-            error, brier = measured[setting]
             row = {
                 **common,
                 **asdict(setting),
                 "method": variant.label,
                 "trials": trials,
-                "ece_mean": float(error.mean()),
-                "ece_se": float(error.std(ddof=1) / math.sqrt(trials)) if trials > 1 else math.nan,
-                "brier_mean": float(brier.mean()),
+                **measured[setting].summary(),
             }
             if keep_trials:
-                row |= {"ece": error.tolist(), "brier": brier.tolist()}
+                row |= {name: v.tolist() for name, v in measured[setting]._asdict().items()}
             rows.append(row)
         yield Done(shift, variant.label, rows, len(settings) * trials)
 
 
 def _one_source(
     simulator: Simulator, settings: Sequence[Setting], objective: str
-) -> dict[Setting, tuple[FloatArray, FloatArray]]:
+) -> dict[Setting, Measured]:
     """ε plays no part, and neither do other sources, but for the rows left to test on."""
-    found: dict[Setting, tuple[FloatArray, FloatArray]] = {}
+    found: dict[Setting, Measured] = {}
     for samples in {setting.samples for setting in settings}:
         alike = [setting for setting in settings if setting.samples == samples]
         fitted = simulator.fit_first_source(samples, objective)
@@ -272,7 +272,7 @@ def _exact(
     import warnings
 
     rng = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in EXACT}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in EXACT}
     for _ in range(HALVES):
         order = rng.permutation(len(scores))
         fitted, test = (scores.take(np.sort(half)) for half in np.array_split(order, 2))
@@ -282,18 +282,15 @@ def _exact(
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     temperature = fit_temperature(fitted, objective).temperature
-            c = confidence(test.outputs, temperature)
-            brier = float(np.mean((c - test.correct) ** 2))
-            found[name].append((ece(c, test.correct, BINS), brier))
+            c, y = confidence(test.outputs, temperature), test.correct
+            found[name].append((ece(c, y, BINS), brier(c, y), aurc(c, y)))
     return [
         {
             **common,
             "method": name,
             "halves": HALVES,
             "accuracy": float(scores.correct.mean()),
-            "ece_mean": float(np.mean([e for e, _ in values])),
-            "ece_se": float(np.std([e for e, _ in values], ddof=1) / math.sqrt(HALVES)),
-            "brier_mean": float(np.mean([b for _, b in values])),
+            **Measured(*np.array(values).T).summary(),
         }
         for name, values in found.items()
     ]
@@ -428,8 +425,8 @@ class _Folder:
             keep = COLUMNS[:8]
             tables["trials"] = (
                 frame.with_columns(trial=pl.int_ranges(pl.col("trials")))
-                .select(*keep, "trial", "ece", "brier")
-                .explode("trial", "ece", "brier")
+                .select(*keep, "trial", *Measured._fields)
+                .explode("trial", *Measured._fields)
             )
         for name, table in tables.items():
             with replacing(self.path / f"{name}.parquet") as part:

@@ -17,20 +17,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from privcal import confidence as kernel
 from privcal.errors import InputError
-from privcal.maps import BinsMap, Map, TemperatureMap
+from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive
-from privcal.metrics import bin_index
+from privcal.metrics import EqualMass, bin_index
 from privcal.privacy.epsilon import NANO, to_nano
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import FloatArray, IntArray, Scores
+from privcal.study.cells import RankCells, private_counts, tied_aurc
+from privcal.study.curves import measure_curves
 from privcal.study.grids import Setting
+from privcal.study.measured import Measured
 
 BINS = 15
 """Of the ECE that a study measures."""
@@ -43,6 +46,21 @@ _FINE = 32
 
 _FEW = 64
 """Up to so many different temperatures at once, each is computed exactly."""
+
+KNOTS = np.concatenate([np.geomspace(0.5, 1, 4), np.geomspace(1, 3, 6)[1:]])
+"""Temperatures at which rows are ranked: their order changes slowly in between."""
+
+_COARSE = 96
+"""Cells of a ranking that is only for the AURC."""
+
+_CELLS = 1024
+"""Cells of a ranking on which curves are measured."""
+
+_FEW_SCORES = 4
+"""Up to so many scores (temperatures) of curves, they are measured on cells."""
+
+_PARTS = 32
+"""Parts of a bin, for the order of its rows where a map leaves them as they were."""
 
 
 class Simulator:
@@ -73,14 +91,15 @@ class Simulator:
         self._brier: dict[float, tuple[FloatArray, float]] = {}
         self._fine_totals: dict[int, FloatArray] = {}
         self._by_bin: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
+        self._in_bins: dict[int, _Parts] = {}
+        self._aurc: dict[float, FloatArray] = {}
+        self._ranked: dict[float, RankCells] = {}
 
     def column(self, setting: Setting) -> int:
         return self.prefixes.index(setting.private_rows)
 
-    def run(
-        self, method: Method, setting: Setting, seed: np.random.SeedSequence
-    ) -> tuple[FloatArray, FloatArray]:
-        """ECE and Brier score on the test rows of every trial, after `method` at `setting`."""
+    def run(self, method: Method, setting: Setting, seed: np.random.SeedSequence) -> Measured:
+        """The measures on the test rows of every trial, after `method` at `setting`."""
         rng = np.random.default_rng(seed)
         noisy = math.isfinite(setting.epsilon)
         nano = to_nano(setting.epsilon) if noisy else NANO
@@ -176,8 +195,8 @@ class Simulator:
 
     # --- measuring ----------------------------------------------------------------------
 
-    def measure(self, maps: Sequence[Map], setting: Setting) -> tuple[FloatArray, FloatArray]:
-        """ECE and Brier score on the test rows of every trial after its map."""
+    def measure(self, maps: Sequence[Map], setting: Setting) -> Measured:
+        """ECE, Brier score and AURC on the test rows of every trial after its map."""
         kinds = {type(m) for m in maps}
         if kinds == {TemperatureMap}:
             return self._measure_temperatures(
@@ -186,14 +205,14 @@ class Simulator:
             )
         if kinds == {BinsMap}:
             return self._measure_bins(maps, setting)  # type: ignore[arg-type]
+        if kinds == {CurveMap} and len({m.temperature for m in maps}) <= _FEW_SCORES:  # type: ignore[attr-defined]
+            return self._measure_curves(maps, setting)  # type: ignore[arg-type]
         return self._measure_any(maps, setting)
 
     def _test_rows(self, setting: Setting) -> int:
         return len(self.scores) - setting.private_rows
 
-    def _measure_temperatures(
-        self, temperatures: FloatArray, setting: Setting
-    ) -> tuple[FloatArray, FloatArray]:
+    def _measure_temperatures(self, temperatures: FloatArray, setting: Setting) -> Measured:
         different = np.unique(temperatures)
         if len(different) > _FEW:
             return self.measure_tabulated(temperatures, [setting])[0]
@@ -206,7 +225,32 @@ class Simulator:
             ece[here] = np.abs(self._totals[query] - gaps).sum(axis=1) / (GRID * n)
             squares, total = self._squares(float(temperature))
             brier[here] = (total - squares[here, column]) / n
-        return ece, brier
+        return Measured(ece, brier, self._aurc_at(temperatures, setting))
+
+    def _aurc_at(self, temperatures: FloatArray, setting: Setting) -> FloatArray:
+        """Interpolated between `KNOTS`; beyond them, of each temperature itself."""
+        column = self.column(setting)
+        found = np.empty(self.trials)
+        inside = (temperatures >= KNOTS[0]) & (temperatures <= KNOTS[-1])
+        for temperature in np.unique(temperatures[~inside]):
+            here = temperatures == temperature
+            found[here] = self._ranked_aurc(temperature)[here, column]
+        place = np.interp(np.log(temperatures), np.log(KNOTS), np.arange(len(KNOTS)))
+        low = np.minimum(place.astype(np.int64), len(KNOTS) - 2)
+        for knot in np.unique(low[inside]):
+            here = inside & (low == knot)
+            share = place[here] - knot
+            left, right = (self._ranked_aurc(t)[here, column] for t in KNOTS[knot : knot + 2])
+            found[here] = left * (1 - share) + right * share
+        return found
+
+    def _ranked_aurc(self, temperature: float) -> FloatArray:
+        """AURC (trials, prefixes) of the rows in their order at a temperature."""
+        if temperature not in self._aurc:
+            c = self._double_confidence(temperature)
+            cells = RankCells(c, self.scores.correct, self.order, self.prefixes, _COARSE)
+            self._aurc[temperature] = cells.aurc
+        return self._aurc[temperature]
 
     def _squares(self, temperature: float) -> tuple[FloatArray, float]:
         """Σ (confidence − correct)²: over every trial's prefixes, and over all rows."""
@@ -270,7 +314,7 @@ class Simulator:
 
     def measure_tabulated(
         self, temperatures: FloatArray, settings: Sequence[Setting]
-    ) -> list[tuple[FloatArray, FloatArray]]:
+    ) -> list[Measured]:
         """The measures at several settings, for many temperatures: each is moved to the nearest
         of a fine grid, and each row's confidence there is interpolated between `TABULATED`.
 
@@ -295,7 +339,8 @@ class Simulator:
         for setting in settings:
             column, n = ends.index(setting.private_rows), self._test_rows(setting)
             ece = np.abs(totals[:, :BINS] - private[:, column]).sum(axis=1) / n
-            found.append((ece, (totals[:, BINS] - squares[:, column]) / n))
+            brier = (totals[:, BINS] - squares[:, column]) / n
+            found.append(Measured(ece, brier, self._aurc_at(temperatures, setting)))
         return found
 
     def _fine_total(self, place: int) -> FloatArray:
@@ -310,9 +355,7 @@ class Simulator:
             self._fine_totals[place] = np.array([*found, gap @ gap])
         return self._fine_totals[place]
 
-    def _measure_bins(
-        self, maps: Sequence[BinsMap], setting: Setting
-    ) -> tuple[FloatArray, FloatArray]:
+    def _measure_bins(self, maps: Sequence[BinsMap], setting: Setting) -> Measured:
         """All rows of a bin get one value, so counts by bin are all that is needed."""
         values = np.array([m.values for m in maps], np.float64)  # None becomes NaN
         bins = values.shape[1]
@@ -331,7 +374,77 @@ class Simulator:
         replaced = count * value**2 - 2 * value * correct + correct
         n = self._test_rows(setting)
         brier = np.where(known, replaced, squares).sum(axis=1) / n
-        return np.abs(ece_bins).sum(axis=1) / n, brier
+        ece = np.abs(ece_bins).sum(axis=1) / n
+        return Measured(ece, brier, self._aurc_of_bins(values, count - correct, count, setting))
+
+    def _aurc_of_bins(
+        self, values: FloatArray, wrong: FloatArray, rows: FloatArray, setting: Setting
+    ) -> FloatArray:
+        """A bin's rows are tied at its value; where it has none, its parts keep their order."""
+        found = self._parts_of_bins(values.shape[1])
+        known = np.nonzero(~np.isnan(values) & (rows > 0))
+        trial, b = np.nonzero(np.isnan(values) & (rows > 0))
+        part = (b[:, None] * _PARTS + np.arange(_PARTS)).ravel()
+        trial = np.repeat(trial, _PARTS)
+        some = found.total.sum(axis=0)[part] > 0  # a sparse bin has fewer parts
+        part, trial = part[some], trial[some]
+        here = found.total[:, part] - found.private[self.column(setting), :, part, trial].T
+        bins = known[0], values[known], wrong[known], rows[known]
+        kept = trial, found.confidence[part], here[0], here.sum(axis=0)
+        return tied_aurc(*(np.concatenate(pair) for pair in zip(bins, kept, strict=True)))
+
+    def _parts_of_bins(self, bins: int) -> _Parts:
+        """Bins at T = 1 cut into parts of about equally many rows."""
+        if bins not in self._in_bins:
+            c = self._double_confidence(1.0)
+            # In the very bins of `_bins`, which are those of single precision.
+            where = bin_index(kernel.confidence(self.scores.outputs, 1.0), bins)
+            size = np.bincount(where, minlength=bins)
+            rank = np.empty(len(c), np.int64)
+            rank[np.lexsort((c, where))] = np.arange(len(c))
+            rank -= (size.cumsum() - size)[where]
+            part = where * _PARTS + rank * _PARTS // size[where]
+            length = bins * _PARTS
+            code = part + length * self.scores.correct
+            total = np.bincount(code, minlength=2 * length)
+            counts = private_counts(code, self.order, self.prefixes, 2 * length)
+            narrow = np.min_scalar_type(int(total.max()))
+            private = np.stack([found.astype(narrow) for found in counts])
+            total = total.reshape(2, length)
+            self._in_bins[bins] = _Parts(
+                np.bincount(part, c, length) / np.maximum(total.sum(axis=0), 1),
+                total,
+                private.reshape(len(self.prefixes), 2, length, self.trials),
+            )
+        return self._in_bins[bins]
+
+    def _double_confidence(self, temperature: float) -> FloatArray:
+        """As maps have it: in single precision, many confidences are tied at 1."""
+        sums = kernel.exp_sums(self.scores.outputs, temperature, dtype=np.float64)
+        return np.asarray(1 / sums)
+
+    def _measure_curves(self, maps: Sequence[CurveMap], setting: Setting) -> Measured:
+        column = self.column(setting)
+        temperatures = np.array([m.temperature for m in maps])
+        found = Measured(*(np.empty(self.trials) for _ in Measured._fields))
+        for temperature in np.unique(temperatures):
+            here = np.flatnonzero(temperatures == temperature)
+            cells = self._score_cells(float(temperature))
+            some = [maps[trial] for trial in here.tolist()]
+            found.ece[here], found.brier[here] = measure_curves(some, cells, column, here, BINS)
+            found.aurc[here] = cells.aurc[here, column]
+        return found
+
+    def _score_cells(self, temperature: float) -> RankCells:
+        """Rows in the order of their log-odds at a temperature; a few such are kept."""
+        if temperature not in self._ranked:
+            while len(self._ranked) >= _FEW_SCORES:
+                del self._ranked[next(iter(self._ranked))]
+            s = kernel.log_odds(self.scores.outputs, temperature)
+            self._ranked[temperature] = RankCells(
+                s, self.scores.correct, self.order, self.prefixes, _CELLS, keep=True
+            )
+        return self._ranked[temperature]
 
     def _bins(self, bins: int) -> list[tuple[FloatArray, FloatArray]]:
         """By bin at T = 1, over prefixes and over all rows: rows, correct rows, squares, and the
@@ -353,17 +466,31 @@ class Simulator:
             self._by_bin[bins] = found
         return self._by_bin[bins]
 
-    def _measure_any(self, maps: Sequence[Map], setting: Setting) -> tuple[FloatArray, FloatArray]:
+    def _measure_any(self, maps: Sequence[Map], setting: Setting) -> Measured:
         """Any map, one run at a time: slow, and needs nothing to be known of it."""
-        ece, brier = np.empty(self.trials), np.empty(self.trials)
+        measured = Measured(*(np.empty(self.trials) for _ in Measured._fields))
         for trial, found in enumerate(maps):
             test = np.ones(len(self.scores), bool)
             test[self.order[trial, : setting.private_rows]] = False
             c = found.confidence(self.scores)[test]
-            gap = self.scores.correct[test] - c
-            ece[trial] = np.abs(np.bincount(bin_index(c, BINS), gap, BINS)).sum() / len(c)
-            brier[trial] = gap @ gap / len(c)
-        return ece, brier
+            correct = self.scores.correct[test]
+            gap = correct - c
+            gaps = np.bincount(bin_index(c, BINS), gap, BINS)
+            measured.ece[trial] = np.abs(gaps).sum() / len(c)
+            measured.brier[trial] = gap @ gap / len(c)
+            measured.aurc[trial] = EqualMass(c, correct).aurc
+        return measured
+
+
+class _Parts(NamedTuple):
+    """`_PARTS` parts of each bin, in order of confidence."""
+
+    confidence: FloatArray
+    """The mean of each part."""
+    total: IntArray
+    """Wrong and right rows of each."""
+    private: npt.NDArray[np.unsignedinteger[Any]]
+    """The same of every trial's private rows: (prefixes, 2, parts, trials)."""
 
 
 def _place(temperatures: FloatArray) -> FloatArray:
