@@ -22,7 +22,8 @@ from privcal.source import Source
 from privcal.study.archive import read_archive
 from privcal.study.grids import GRIDS, Setting, read_grid
 from privcal.study.run import ONE_SOURCE, variants
-from privcal.study.simulator import TABULATED, Simulator, average_noise
+from privcal.study.simulator import Simulator, average_noise
+from privcal.study.tabulated import TABULATED
 from tests.conftest import random_scores
 
 SMALL = Setting("sources", 6, 8, 1.0)
@@ -227,7 +228,7 @@ def test_results_have_the_columns_people_rely_on(archive: Path, grid: str) -> No
     assert found.columns == [
         "dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon",
         "method", "trials", "ece_mean", "ece_se", "brier_mean",
-        "aurc_mean", "brier_se", "aurc_se",
+        "aurc_mean", "brier_se", "aurc_se", "skew",
     ]  # fmt: skip
     assert found["dataset"].unique().to_list() == ["tiny"]
     assert found["severity"].unique().to_list() == [3]

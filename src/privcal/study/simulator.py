@@ -3,7 +3,8 @@
 For one shift, trial t is one random order of the rows. A setting's private rows are the first
 `sources · samples` of that order and its test rows all the rest, so every setting is a prefix,
 and one gather over the longest prefix serves them all; trials are common to all methods, which
-makes differences sharp.
+makes differences sharp. Sources that are not alike have an order of their own for each setting,
+in which they too are contiguous pieces (see `skew`).
 
 A query's exact sums come from `Query.contributions`, the very integers a Source would sum; the
 search methods ask at a few dozen temperatures only, so each is computed once. The noise of the
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,15 +34,8 @@ from privcal.study.cells import RankCells, private_counts, tied_aurc
 from privcal.study.curves import measure_curves
 from privcal.study.grids import Setting
 from privcal.study.measured import Measured
-
-BINS = 15
-"""Of the ECE that a study measures."""
-
-TABULATED = np.geomspace(0.5, 3.0, 129)
-"""Temperatures at which every row is tabulated for methods that end at many of them."""
-
-_FINE = 32
-"""Points of the fine grid between two of them."""
+from privcal.study.skew import draw_sources
+from privcal.study.tabulated import BINS, FINE, TABULATED, Tables, interpolate, place
 
 _FEW = 64
 """Up to so many different temperatures at once, each is computed exactly."""
@@ -67,10 +60,19 @@ class Simulator:
     """All trials of one shift."""
 
     def __init__(
-        self, scores: Scores, settings: Sequence[Setting], trials: int, seed: np.random.SeedSequence
+        self,
+        scores: Scores,
+        settings: Sequence[Setting],
+        trials: int,
+        seed: np.random.SeedSequence,
+        groups: IntArray | None = None,
+        tables: Tables | None = None,
     ) -> None:
+        """`groups` of rows are by default their labels; they matter to a skewed setting only,
+        which must be alone."""
         self.scores = scores
         self.trials = trials
+        self.tables = tables or Tables(scores)
         self.prefixes = sorted({s.private_rows for s in settings})
         if self.prefixes[-1] >= len(scores):
             raise InputError(
@@ -79,9 +81,18 @@ class Simulator:
             )
         scores.outputs.remembered = {}  # several queries ask at the same temperatures
         rng = np.random.default_rng(seed)
-        self.order = np.stack(
-            [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
-        )
+        self.first: IntArray | None = None
+        """The size of each trial's first source, where sources are not alike."""
+        if all(math.isinf(s.skew) for s in settings):
+            self.order = np.stack(
+                [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
+            )
+        else:
+            [setting] = settings
+            group = scores.labels if groups is None else groups
+            drawn = [draw_sources(rng, group, setting) for _ in range(trials)]
+            self.order = np.stack([rows for rows, _ in drawn])
+            self.first = np.array([sizes[0] for _, sizes in drawn])
         # Kept between gathers: fresh memory for each would cost more than the gather.
         self._numbers, self._cells = np.empty(self.order.shape), np.empty_like(self.order)
         self._starts = np.array([0, *self.prefixes[:-1]])
@@ -89,7 +100,6 @@ class Simulator:
         self._sums: dict[Query, IntArray] = {}
         self._totals: dict[Query, IntArray] = {}
         self._brier: dict[float, tuple[FloatArray, float]] = {}
-        self._fine_totals: dict[int, FloatArray] = {}
         self._by_bin: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
         self._in_bins: dict[int, _Parts] = {}
         self._aurc: dict[float, FloatArray] = {}
@@ -136,10 +146,10 @@ class Simulator:
         """The same for many temperatures, by interpolating each private row's own table."""
         rows = self.order[:, : setting.private_rows]
         if isinstance(query, Nll):
-            nll = _interpolate(self._nll_table, rows, _place(temperatures))
+            nll = interpolate(self.tables.nll, rows, place(temperatures))
             values = np.clip(nll, 0.0, query.clip)
         elif isinstance(query, (Gap, BinnedGap)):
-            c = _interpolate(self._confidence_table, rows, _place(temperatures))
+            c = interpolate(self.tables.confidence, rows, place(temperatures))
             values = self.scores.correct[rows] - c
             if isinstance(query, BinnedGap):
                 cells = np.arange(self.trials)[:, None] * query.bins + bin_index(c, query.bins)
@@ -261,43 +271,30 @@ class Simulator:
             self._brier[temperature] = parts, float(rows.sum())
         return self._brier[temperature]
 
-    @cached_property
-    def _confidence_table(self) -> npt.NDArray[np.float32]:
-        """Every row's confidence at each of `TABULATED`."""
-        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
-        for g, temperature in enumerate(TABULATED):
-            table[g] = kernel.confidence(self.scores.outputs, temperature)
-        return table
-
-    @cached_property
-    def _slope_table(self) -> npt.NDArray[np.float32]:
-        """The slope of every row's NLL in 1/T at each of `TABULATED`."""
-        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
-        for g, temperature in enumerate(TABULATED):
-            outputs = self.scores.outputs
-            _, mean, _ = kernel.moments(outputs, 1 / temperature, outputs.dtype)
-            table[g] = mean - self.scores.label_margin
-        return table
-
-    @cached_property
-    def _nll_table(self) -> npt.NDArray[np.float32]:
-        return np.stack([kernel.nll(self.scores, t) for t in TABULATED]).astype(np.float32)
-
     def fit_first_source(self, samples: int, objective: str) -> FloatArray:
         """The exact temperature of each trial's first source, to the error of the table.
 
-        Both objectives are the root of a function that is monotone in T.
+        Both objectives are the root of a function that is monotone in T. The source has
+        `samples` rows, or where sources are not alike as many as it has.
         """
-        rows = self.order[:, :samples]
+        sizes = self.first
+        rows = self.order[:, : samples if sizes is None else sizes.max()]
+        correct = self.scores.correct[rows]
+
+        def mean(values: npt.NDArray[Any]) -> FloatArray:
+            if sizes is None:
+                return np.asarray(values.mean(axis=1, dtype=np.float64))
+            mine = np.arange(values.shape[1]) < sizes[:, None]
+            return np.asarray(values.sum(axis=1, dtype=np.float64, where=mine) / sizes)
+
         if objective == "accuracy":
-            table, target = self._confidence_table, self.scores.correct[rows].mean(axis=1)
+            table, target = self.tables.confidence, mean(correct)
         else:
-            table, target = self._slope_table, np.zeros(self.trials)
+            table, target = self.tables.slope, np.zeros(self.trials)
         flat, width = table.ravel(), table.shape[1]
 
         def excess(place: IntArray) -> FloatArray:
-            values = flat[rows + (place * width)[:, None]].mean(axis=1, dtype=np.float64)
-            return np.asarray(values - target)
+            return np.asarray(mean(flat[rows + (place * width)[:, None]]) - target)
 
         # Decreasing in T: halve until the root is between two neighbours, or beyond an end.
         left = np.zeros(self.trials, np.int64)
@@ -323,11 +320,11 @@ class Simulator:
         if temperatures.min() < TABULATED[0] or temperatures.max() > TABULATED[-1]:
             maps = [TemperatureMap(t) for t in temperatures]
             return [self._measure_any(maps, setting) for setting in settings]
-        places = np.rint(_place(temperatures) * _FINE).astype(np.int64)
-        totals = np.stack([self._fine_total(int(place)) for place in places])
+        places = np.rint(place(temperatures) * FINE).astype(np.int64)
+        totals = np.stack([self.tables.fine_total(int(at)) for at in places])
         ends = sorted({setting.private_rows for setting in settings})
         rows = self.order[:, : ends[-1]]
-        c = _interpolate(self._confidence_table, rows, places / _FINE)
+        c = interpolate(self.tables.confidence, rows, places / FINE)
         gap = self.scores.correct[rows] - c
         segment = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
         begins = (np.arange(self.trials)[:, None] * len(ends) + segment) * BINS
@@ -342,18 +339,6 @@ class Simulator:
             brier = (totals[:, BINS] - squares[:, column]) / n
             found.append(Measured(ece, brier, self._aurc_at(temperatures, setting)))
         return found
-
-    def _fine_total(self, place: int) -> FloatArray:
-        """Binned gaps of all rows, and the sum of their squares, at a point of the fine grid."""
-        if place not in self._fine_totals:
-            low = min(place // _FINE, len(TABULATED) - 2)
-            share = np.float32(place / _FINE - low)
-            table = self._confidence_table
-            c = (table[low] * (1 - share) + table[low + 1] * share).astype(np.float64)
-            gap = self.scores.correct - c
-            found = np.bincount(bin_index(c, BINS), gap, BINS)
-            self._fine_totals[place] = np.array([*found, gap @ gap])
-        return self._fine_totals[place]
 
     def _measure_bins(self, maps: Sequence[BinsMap], setting: Setting) -> Measured:
         """All rows of a bin get one value, so counts by bin are all that is needed."""
@@ -491,23 +476,6 @@ class _Parts(NamedTuple):
     """Wrong and right rows of each."""
     private: npt.NDArray[np.unsignedinteger[Any]]
     """The same of every trial's private rows: (prefixes, 2, parts, trials)."""
-
-
-def _place(temperatures: FloatArray) -> FloatArray:
-    """Where temperatures lie among `TABULATED`, as a fractional index: linear in log T."""
-    return np.interp(np.log(temperatures), np.log(TABULATED), np.arange(len(TABULATED)))
-
-
-def _interpolate(
-    table: npt.NDArray[np.float32], rows: npt.NDArray[np.integer[Any]], places: FloatArray
-) -> FloatArray:
-    """What a table says of each trial's rows (trials, r) at the trial's place."""
-    low = np.minimum(places.astype(np.int64), len(table) - 2)
-    share = (places - low)[:, None]
-    # One trial reads two lines of the table only, which stay in cache.
-    at = rows + (low * table.shape[1])[:, None]
-    flat = table.ravel()
-    return np.asarray(flat[at] * (1 - share) + flat[at + table.shape[1]] * share)
 
 
 def average_noise(
