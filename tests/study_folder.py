@@ -65,6 +65,7 @@ def make_study(
         "shifts": list(shifts),
         "trials": 500,
         "seed": 0,
+        "public_rows": 0,
         "keep_trials": False,
     }
     rows = [
