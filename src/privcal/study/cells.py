@@ -100,10 +100,12 @@ def private_counts(
     code: IntArray, order: npt.NDArray[np.integer], prefixes: Sequence[int], codes: int
 ) -> Iterator[IntArray]:
     """For each prefix: how many private rows of each code every trial has, (codes, trials)."""
-    trial = np.arange(len(order))
+    trial = np.arange(len(order))[:, None]
+    begins = code * len(order)
     found = np.zeros((codes, len(order)), np.int64)
     for start, stop in zip([0, *prefixes], prefixes, strict=False):
-        here = code[order[:, start:stop]] * len(order) + trial[:, None]
+        here = begins[order[:, start:stop]]
+        here += trial
         found += np.bincount(here.ravel(), minlength=found.size).reshape(found.shape)
         yield found
 
@@ -120,12 +122,11 @@ def _aurc(counts: IntArray, harmonic: FloatArray, summed: FloatArray) -> FloatAr
     A wrong row at place r weighs H_n − H_{r−1} (see `metrics.rank_weights`); those of a cell
     have the mean weight of its places.
     """
-    rows = counts.sum(axis=0)
+    wrong, rows = counts[0], counts[0] + counts[1]
     ends = rows.cumsum(axis=0)
-    sums = summed[ends]
-    sums[1:] -= summed[ends[:-1]]
-    before = np.einsum("ct,ct->t", counts[0], sums / np.maximum(rows, 1))
-    return np.asarray((counts[0].sum(axis=0) * harmonic[ends[-1]] - before) / ends[-1])
+    sums = np.diff(summed[ends], axis=0, prepend=0.0)
+    before = np.einsum("ct,ct->t", wrong / np.maximum(rows, 1), sums)
+    return np.asarray((wrong.sum(axis=0) * harmonic[ends[-1]] - before) / ends[-1])
 
 
 def tied_aurc(

@@ -52,7 +52,7 @@ _CELLS = 1024
 _FEW_SCORES = 4
 """Up to so many scores (temperatures) of curves, they are measured on cells."""
 
-_PARTS = 32
+_PARTS = 24
 """Parts of a bin, for the order of its rows where a map leaves them as they were."""
 
 
@@ -240,18 +240,15 @@ class Simulator:
     def _aurc_at(self, temperatures: FloatArray, setting: Setting) -> FloatArray:
         """Interpolated between `KNOTS`; beyond them, of each temperature itself."""
         column = self.column(setting)
-        found = np.empty(self.trials)
-        inside = (temperatures >= KNOTS[0]) & (temperatures <= KNOTS[-1])
-        for temperature in np.unique(temperatures[~inside]):
+        at = np.interp(np.log(temperatures), np.log(KNOTS), np.arange(len(KNOTS)))
+        found = np.zeros(self.trials)
+        for knot, temperature in enumerate(KNOTS):
+            share = np.maximum(1 - np.abs(at - knot), 0)
+            if share.any():
+                found += share * self._ranked_aurc(temperature)[:, column]
+        for temperature in {float(t) for t in temperatures if not KNOTS[0] <= t <= KNOTS[-1]}:
             here = temperatures == temperature
             found[here] = self._ranked_aurc(temperature)[here, column]
-        place = np.interp(np.log(temperatures), np.log(KNOTS), np.arange(len(KNOTS)))
-        low = np.minimum(place.astype(np.int64), len(KNOTS) - 2)
-        for knot in np.unique(low[inside]):
-            here = inside & (low == knot)
-            share = place[here] - knot
-            left, right = (self._ranked_aurc(t)[here, column] for t in KNOTS[knot : knot + 2])
-            found[here] = left * (1 - share) + right * share
         return found
 
     def _ranked_aurc(self, temperature: float) -> FloatArray:
