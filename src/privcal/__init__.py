@@ -7,6 +7,7 @@ from privcal.fit import Fit, fit_temperature
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
 from privcal.metrics import (
     accuracy,
+    aurc,
     brier,
     brier_multiclass,
     classwise_ece,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "accuracy",
     "Answer",
+    "aurc",
     "BinsMap",
     "brier",
     "brier_multiclass",
