@@ -12,6 +12,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from operator import lt
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -172,12 +173,12 @@ class CurveMap(Map):
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
         for name in ("scores", "log_odds"):
-            values = np.asarray(getattr(self, name), np.float64)
-            if values.ndim != 1 or not 2 <= len(values) <= MAX_POINTS:
+            values = tuple(map(float, getattr(self, name)))  # a study makes many: no arrays here
+            if not 2 <= len(values) <= MAX_POINTS:
                 raise InputError(f"{name} of a curve must be 2 to {MAX_POINTS} numbers")
-            if not (np.isfinite(values).all() and (np.diff(values) > 0).all()):
+            if not all(map(math.isfinite, values)) or not all(map(lt, values, values[1:])):
                 raise InputError(f"{name} of a curve must be finite and rise strictly")
-            object.__setattr__(self, name, tuple(values.tolist()))
+            object.__setattr__(self, name, values)
         if len(self.scores) != len(self.log_odds):
             raise InputError("scores and log_odds of a curve must be equally many")
 

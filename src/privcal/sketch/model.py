@@ -89,7 +89,7 @@ class Prior:
 def with_public(clean: float) -> Prior:
     """The score is taken at the temperature that calibrates the clean rows."""
     return Prior(
-        knots=(-2.0, 0.0, 2.0, 4.0),
+        knots=(-2.0, 4.0),
         low=-6.0,
         high=12.0,
         bulk=20.0,

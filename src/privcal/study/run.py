@@ -451,14 +451,34 @@ def _workers(context: Any, jobs: int, todo: Any, results: Any) -> Iterator[list[
     workers = [
         context.Process(target=_worker, args=(todo, results), daemon=True) for _ in range(jobs)
     ]
-    for worker in workers:
-        worker.start()
+    with _one_thread_each():
+        for worker in workers:
+            worker.start()
     try:
         yield workers
     finally:
         for worker in workers:
             worker.terminate()
             worker.join()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes started here do linear algebra on one thread: they share the cores already.
+
+    The library reads these when it is loaded, before any code of ours runs there.
+    """
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _worker(todo: Any, results: Any) -> None:
