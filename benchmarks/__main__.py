@@ -7,7 +7,7 @@ from importlib import import_module
 
 from benchmarks import report
 
-NAMES = ("fit", "gap", "ece", "answer", "study")
+NAMES = ("fit", "gap", "ece", "answer", "study", "sketch")
 
 
 def main(wanted: list[str]) -> None:

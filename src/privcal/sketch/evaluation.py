@@ -44,10 +44,13 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The estimated accuracy of rows by their own confidence, with 95 % credible limits."""
+    """The estimated accuracy of rows by their score, with 95 % credible limits."""
 
+    score: FloatArray
     confidence: FloatArray
+    """The rows' own, before …"""
     after: FloatArray
+    """… and after the map."""
     accuracy: FloatArray
     low: FloatArray
     high: FloatArray
@@ -119,7 +122,7 @@ def evaluate_privately(
         ece_after=Estimate.of(_ece(density, p, after, bins)),
         brier_before=Estimate.of(_brier(density, p, own)),
         brier_after=Estimate.of(_brier(density, p, after)),
-        band=Band(*(v[shown] for v in (own, after, p.mean(axis=0), low, high, expected))),
+        band=Band(*(v[shown] for v in (grid, own, after, p.mean(axis=0), low, high, expected))),
     )
 
 
