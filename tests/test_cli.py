@@ -17,25 +17,7 @@ import polars as pl
 import pytest
 
 import privcal
-from privcal.cli import main
 from tests.conftest import random_scores
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["privcal", *map(str, args)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return invoke
 
 
 def save(path: Path, rows: int = 40, seed: int = 0, **more: object) -> Path:
