@@ -252,37 +252,46 @@ def test_an_interrupted_write_is_finished_without_paying_again(
 
 CALIBRATE = ("calibrate", "good.npz", "--out", "m.json")
 SKETCH = (*CALIBRATE, "--method", "sketch")
-BAD = {
-    "public scores for another method": (*CALIBRATE, "--public", "clean.npz"),
-    "a sketch of another method": (*CALIBRATE, "--sketch", "new.json"),
-    "a picture for another method": (*CALIBRATE, "--plot", "new.png"),
-    "another method's option": (*SKETCH, "--bins", "3"),
-    "a sketch in the map's place": (*SKETCH, "--sketch", "m.json"),
-    "a sketch in a source's place": (*SKETCH, "--sketch", "good.npz"),
+BAD: dict[str, tuple[tuple[str, ...], str]] = {
+    "public scores for another method": (
+        (*CALIBRATE, "--public", "clean.npz"), "--public is for --method sketch alone"),
+    "a sketch of another method": ((*CALIBRATE, "--sketch", "n.json"), "--sketch is for"),
+    "a picture for another method": ((*CALIBRATE, "--plot", "new.png"), "--plot is for"),
+    "another method's option": ((*SKETCH, "--bins", "3"), "has no option 'bins'"),
+    "a sketch in the map's place": ((*SKETCH, "--sketch", "m.json"), "written twice"),
+    "a sketch in a source's place": ((*SKETCH, "--sketch", "good.npz"), "good.npz is an input"),
     "a sketch in the public scores' place": (
-        *SKETCH, "--public", "clean.npz", "--sketch", "clean.npz",
-    ),
-    "a sketch in the policy's place": (*SKETCH, "--policy", "p.toml", "--sketch", "p.toml"),
-    "no folder for the sketch": (*SKETCH, "--sketch", "none/s.json"),
-    "no folder for the picture": (*SKETCH, "--plot", "none/p.png"),
-    "a picture of unknown kind": (*SKETCH, "--plot", "p.doc"),
-    "no such public scores": (*SKETCH, "--public", "none.npz"),
-    "too few public scores": (*SKETCH, "--public", "few.npz"),
-    "a source as public scores": (*SKETCH, "--public", "good.npz"),
-    "a sketch measured": ("evaluate", "sketch.json"),
-    "scores estimated": ("evaluate", "good.npz", "--private"),
-    "a map estimated": ("evaluate", "map.json", "--private"),
-    "public scores for a measurement": ("evaluate", "good.npz", "--public", "clean.npz"),
-    "a sketch read with public scores": ("evaluate", "sketch.json", "--private", "--public", "clean.npz"),
-    "a temperature judged by a sketch": ("evaluate", "sketch.json", "--private", "--map", "map.json"),
-    "bins out of range": ("evaluate", "sketch.json", "--private", "--bins", "0"),
-    "a picture in the sketch's place": ("evaluate", "sketch.png", "--private", "--plot", "sketch.png"),
-    "a sketch merged with itself": ("sketch", "merge", "sketch.json", "sketch.json", "--out", "n.json"),
-    "a merged sketch in an input's place": ("sketch", "merge", "sketch.json", "--out", "sketch.json"),
-    "no such sketch": ("sketch", "show", "none.json"),
-    "a map shown as a sketch": ("sketch", "show", "map.json"),
-    "a sketch cut short": ("sketch", "fit", "cut.json", "--out", "n.json"),
-    "a fitted map in the sketch's place": ("sketch", "fit", "sketch.json", "--out", "sketch.json"),
+        (*SKETCH, "--public", "clean.npz", "--sketch", "clean.npz"), "clean.npz is an input"),
+    "a sketch in the policy's place": (
+        (*SKETCH, "--policy", "p.toml", "--sketch", "p.toml"), "p.toml is an input"),
+    "no folder for the sketch": ((*SKETCH, "--sketch", "none/s.json"), "cannot write none/s.json"),
+    "no folder for the picture": ((*SKETCH, "--plot", "none/p.png"), "cannot write none/p.png"),
+    "a picture of unknown kind": ((*SKETCH, "--plot", "p.doc"), "must end in .png"),
+    "no such public scores": ((*SKETCH, "--public", "none.npz"), "there is no file none.npz"),
+    "too few public scores": ((*SKETCH, "--public", "few.npz"), "at least 50 rows, not 20"),
+    "a source as public scores": (
+        (*SKETCH, "clean.npz", "--public", "clean.npz"), "clean.npz is a source"),
+    "a sketch measured": (("evaluate", "sketch.json"), "say --private"),
+    "scores estimated": (("evaluate", "good.npz", "--private"), "holds scores, not a sketch"),
+    "a map estimated": (("evaluate", "map.json", "--private"), "is not a privcal sketch"),
+    "public scores for a measurement": (
+        ("evaluate", "good.npz", "--public", "clean.npz"), "with --private"),
+    "a sketch read with public scores": (
+        ("evaluate", "sketch.json", "--private", "--public", "clean.npz"), "taken without public"),
+    "a temperature judged by a sketch": (
+        ("evaluate", "sketch.json", "--private", "--map", "map.json"), "map.json is not one"),
+    "bins out of range": (("evaluate", "sketch.json", "--private", "--bins", "0"), "bins must be"),
+    "a picture in the sketch's place": (
+        ("evaluate", "sketch.png", "--private", "--plot", "sketch.png"), "is an input"),
+    "a sketch merged with itself": (
+        ("sketch", "merge", "sketch.json", "sketch.json", "--out", "n.json"), "already merged"),
+    "a merged sketch in an input's place": (
+        ("sketch", "merge", "sketch.json", "--out", "sketch.json"), "is an input"),
+    "no such sketch": (("sketch", "show", "none.json"), "cannot read sketch none.json"),
+    "a map shown as a sketch": (("sketch", "show", "map.json"), "map.json is not a privcal sketch"),
+    "a sketch cut short": (("sketch", "fit", "cut.json", "--out", "n.json"), "cut.json is not"),
+    "a fitted map in the sketch's place": (
+        ("sketch", "fit", "sketch.json", "--out", "sketch.json"), "is an input"),
 }  # fmt: skip
 
 
@@ -303,9 +312,11 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     sketch.save("sketch.png")
     Path("cut.json").write_bytes(Path("sketch.json").read_bytes()[:200])
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    code, stdout, stderr = run(*BAD[what])
+    args, says = BAD[what]
+    code, stdout, stderr = run(*args)
     assert code == 2, (stdout, stderr)
     assert stderr.startswith("error: ")
+    assert says in stderr
     assert stderr.count("\n") == 1
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 

@@ -244,6 +244,9 @@ def test_an_answer_is_merged_once() -> None:
         merge(a, a)
     with pytest.raises(privcal.InputError, match="is already merged"):
         merge(merge(a, sketch("d")), sketch("d"))
+    # Under one name with other numbers, too: a source answers a request once.
+    with pytest.raises(privcal.InputError, match=r"campaign 'spring' is already merged$"):
+        merge(a, Sketch(QUERY, (entry("b", seed=5),)))
 
 
 @pytest.mark.parametrize("change", [{"source": "b"}, {"asker": "eve"}, {"campaign": "autumn"}])
