@@ -219,3 +219,14 @@ def test_a_quiet_run_gives_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         privcal.calibrate(make_sources(3), "nll-t", 1.0)
+
+
+def test_a_sketch_learns_from_the_sources_how_many_rows_of_a_person_count() -> None:
+    scores = random_scores(60, 3, seed=1)
+    persons = [str(i // 3) for i in range(60)]
+    owned = privcal.Scores(logits=scores.outputs.array, labels=scores.labels, person=persons)
+    policy = privcal.Policy(epsilon=1.0, rows_per_person=3)
+    result = privcal.calibrate([privcal.Source(owned, policy)], "sketch")
+    assert result.sketch is not None
+    assert [entry.rows_per_person for entry in result.sketch.entries] == [3]
+    assert result.map.provenance["options"] == {"rows_per_person": 3}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -94,17 +95,15 @@ def test_a_bins_map_replaces_the_confidence_of_known_bins_only() -> None:
     assert found == pytest.approx([0.7, 0.8, 0.9])
 
 
-def test_a_curve_is_read_off_straight_lines_that_go_on_beyond_its_ends() -> None:
+def test_a_curve_is_read_off_straight_lines() -> None:
     curve = CurveMap(1.0, (-1.0, 1.0, 3.0), (-2.0, 0.0, 1.0))
-    scores = np.array([-3.0, -1.0, 0.0, 1.0, 2.0, 3.0, 7.0])
-    assert curve.at(scores).tolist() == [-4.0, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0]
+    scores = np.array([-3.0, -1.0, 0.0, 1.0, 2.0, 3.0])
+    assert curve.at(scores).tolist() == [-4.0, -2.0, -1.0, 0.0, 0.5, 1.0]
     # Two classes, s = difference of the logits over T.
-    warm = CurveMap(2.0, (0.0, 1.0), (0.0, 3.0))
+    warm = CurveMap(2.0, (0.0, 2.0), (0.0, 6.0))
     logits = np.array([[4.0, 0.0], [0.0, 0.0], [1.0, 2.0]])
     expected = [1 / (1 + np.exp(-6.0)), 0.5, 1 / (1 + np.exp(-1.5))]
     assert warm.confidence(logits) == pytest.approx(expected, rel=1e-14)
-    # Where nothing is left for the other classes, nothing is left after it.
-    assert warm.confidence(np.array([[1e30, 0.0]])).tolist() == [1.0]
 
 
 @settings(max_examples=100, deadline=None)
@@ -208,3 +207,13 @@ def test_a_failed_save_leaves_the_old_map(tmp_path: Path) -> None:
         unwritable.save(file)
     assert privcal.load_map(file).temperature == 2.0
     assert [p.name for p in tmp_path.iterdir()] == ["map.json"]
+
+
+def test_beyond_its_last_point_a_curve_rises_ever_more_slowly() -> None:
+    curve = CurveMap(1.0, (-1.0, 2.0), (-0.1, 0.2))  # slope 0.1: most certain rows mean little
+    s = np.array([2.0, 3.0, 10.0, 700.0, 1e300, np.inf])
+    expected = [0.2 + 0.1 * math.log1p(min(x - 2.0, 745.0)) for x in s]
+    np.testing.assert_allclose(curve.at(s), expected, rtol=1e-12)
+    # A probability rounded to exactly 1 is not taken for certainty.
+    [certain] = curve.confidence(probabilities=[[0.0, 1.0]])
+    assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log(746))))

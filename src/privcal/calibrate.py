@@ -118,6 +118,10 @@ def calibrate(
     if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
         raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
     _check_distinct(sources)
+    rows = max(getattr(source, "rows_per_person", 1) for source in sources)
+    if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
+        options["rows_per_person"] = rows  # the most noise that any of them adds
+        chosen = methods.make(method, **options)
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
     Key.parse(asker, campaign)  # complain now rather than through every source's refusal

@@ -255,8 +255,6 @@ def calibrate(
         if public.resolve() in [path.resolve() for path in source]:
             raise InputError(f"{public} is a source; public rows would get no privacy at all")
         options["public"] = privcal.read_scores(public)
-    if method == "sketch" and rules is not None and rules.rows_per_person > 1:
-        options["rows_per_person"] = rules.rows_per_person  # without ids, refused below
     # Whatever is wrong with the request is said before a ledger is made.
     next(
         privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None

@@ -27,6 +27,8 @@ from privcal.scores import FloatArray, IntArray, Outputs, Scores
 FORMAT = "privcal-map"
 VERSION = 1
 MAX_POINTS = 1000
+MOST_ODDS = 745.0
+"""Log-odds beyond which the other classes' share is zero in double precision."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,10 @@ class CurveMap(Map):
     """An increasing curve from score to confidence, both as log-odds.
 
     The score s of a row is the log-odds of its confidence at `temperature`; the result's
-    log-odds are read off the straight lines through the points (`scores`, `log_odds`), the first
-    and last of which go on beyond the ends. Both lists rise strictly, hence so does the map.
+    log-odds are read off the straight lines through the points (`scores`, `log_odds`). Both
+    lists rise strictly, hence so does the map. The first line goes on below; above, the curve
+    rises ever more slowly, as log(1 + s − last score): a confidence that was rounded to 1 has
+    s = ∞ and must not be taken for certainty.
     """
 
     kind = "curve"
@@ -185,8 +189,9 @@ class CurveMap(Map):
     def at(self, s: FloatArray) -> FloatArray:
         """The log-odds of the result where the score is `s`."""
         x, y = np.array(self.scores), np.array(self.log_odds)
-        left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
         slope = np.diff(y) / np.diff(x)
+        s = slowing(s, x[-1])
+        left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
         return np.asarray(y[left] + slope[left] * (s - x[left]))
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
@@ -209,6 +214,11 @@ class CurveMap(Map):
                 raise InputError(f"{name} must be a list of numbers")
             lists.append(tuple(_number({name: v}, name) for v in values))
         return cls(_number(document, "temperature"), *lists, **common)
+
+
+def slowing(s: FloatArray, last: float) -> FloatArray:
+    """Scores as a curve goes by them: as they are up to its last point, then ever more slowly."""
+    return np.asarray(np.where(s > last, last + np.log1p(np.clip(s - last, 0, MOST_ODDS)), s))
 
 
 KINDS: dict[str, type[Map]] = {cls.kind: cls for cls in (TemperatureMap, BinsMap, CurveMap)}

@@ -120,8 +120,12 @@ class Source:
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person can change the exact sums, in L1 and grid points."""
-        rows = 1 if self.scores.person is None else self.policy.rows_per_person
-        return rows * query.bound
+        return self.rows_per_person * query.bound
+
+    @property
+    def rows_per_person(self) -> int:
+        """How many rows of one person count; the noise grows with it. The policy's, not a secret."""
+        return 1 if self.scores.person is None else self.policy.rows_per_person
 
     @property
     def spent(self) -> float:

@@ -21,6 +21,7 @@ of the noise, both divided by the number of answers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -86,11 +87,14 @@ class Prior:
     """Standard deviation and length scale of log ρ around it."""
 
 
-def with_public(clean: float) -> Prior:
-    """The score is taken at the temperature that calibrates the clean rows."""
+def with_public(clean: float, classes: int = 1000) -> Prior:
+    """The score is taken at the temperature that calibrates the clean rows, of mean `clean`.
+
+    No score is below that of equal probabilities, −log(classes − 1).
+    """
     return Prior(
         knots=(-2.0, 4.0),
-        low=-6.0,
+        low=max(-6.0, -math.log(max(classes - 1, 1))),
         high=12.0,
         bulk=20.0,
         slope=(-0.1, 0.15),

@@ -65,8 +65,7 @@ class Reading:
                 f"{_BOUNDS[1]:g}; check that they are logits of this model with the right labels"
             )
         s = log_odds(public.outputs, temperature)
-        prior = with_public(float(np.clip(s, -6.0, 12.0).mean()))
-        model = Model(prior)
+        model = Model(with_public(float(np.clip(s, -6.0, 12.0).mean()), public.classes))
         own = _own_confidence(s, confidence(public.outputs, 1.0), public.classes, model.grid)
         return cls(model, temperature, own, len(public))
 

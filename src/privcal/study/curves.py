@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcal.maps import CurveMap
+from privcal.maps import MOST_ODDS, CurveMap, slowing
 from privcal.scores import FloatArray, IntArray
 from privcal.study.cells import RankCells
 
@@ -49,6 +49,7 @@ def _values(maps: Sequence[CurveMap], s: FloatArray) -> FloatArray:
         return np.stack([m.at(s) for m in maps], axis=1)
     # Points at the same scores: where `s` lies among them is the same for all.
     x, y = np.array(maps[0].scores), np.array([m.log_odds for m in maps]).T
+    s = slowing(s, x[-1])
     left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
     slope = np.diff(y, axis=0) / np.diff(x)[:, None]
     return np.asarray(y[left] + slope[left] * (s - x[left])[:, None])
@@ -63,4 +64,6 @@ def _inverses(maps: Sequence[CurveMap], log_odds: FloatArray) -> FloatArray:
     left = np.clip(left, 0, x.shape[1] - 2)
     run = np.arange(len(maps))
     slope = np.diff(x, axis=1) / np.diff(y, axis=1)
-    return np.asarray(x[run, left] + slope[run, left] * (log_odds[:, None] - y[run, left]))
+    found = x[run, left] + slope[run, left] * (log_odds[:, None] - y[run, left])
+    beyond = np.clip(found - x[:, -1], 0, np.log1p(MOST_ODDS))
+    return np.asarray(np.where(found > x[:, -1], x[:, -1] + np.expm1(beyond), found))
