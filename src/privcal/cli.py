@@ -17,6 +17,7 @@ from rich import box
 from rich.table import Table
 
 import privcal
+from privcal.advise.commands import command as advise_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.study.commands import app as study_app
@@ -43,6 +44,7 @@ source_app = typer.Typer(no_args_is_help=True, help="For data owners.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
 app.add_typer(study_app, name="study")
+app.command("advise")(advise_command)
 
 Bins = Annotated[int, typer.Option(help="Equal-width bins of confidence.")]
 Bounds = Annotated[

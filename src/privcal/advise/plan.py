@@ -34,7 +34,9 @@ class Figure:
         """From values (shifts, trials)."""
         shifts, trials = values.shape
         expected = values.mean(axis=1)
-        error = values.std(axis=1, ddof=1) / np.sqrt(trials) if trials > 1 else np.full(shifts, np.nan)
+        error = (
+            values.std(axis=1, ddof=1) / np.sqrt(trials) if trials > 1 else np.full(shifts, np.nan)
+        )
         low, high = np.percentile(expected, RANGE)
         return cls(
             float(expected.mean()),

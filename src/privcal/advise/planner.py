@@ -103,9 +103,7 @@ def advise(
     )
 
 
-def _check(
-    samples: Any, sources: Any, epsilon: float | None, target: Any, trials: Any
-) -> None:
+def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trials: Any) -> None:
     for name, value in (("sources", sources), ("samples", samples), ("trials", trials)):
         if name == "sources" and value is None:
             continue

@@ -174,11 +174,15 @@ class Population:
             cells = where * BINS + bin_index(c, BINS)
             self._bins[bins] = (
                 np.bincount(where, minlength=bins).astype(np.float64),
-                np.bincount(where, self.correct, bins),
-                np.bincount(where, gap**2, bins),
-                np.bincount(cells, gap, bins * BINS).reshape(bins, BINS),
+                _sums(where, self.correct, bins),
+                _sums(where, gap**2, bins),
+                _sums(cells, gap, bins * BINS).reshape(bins, BINS),
             )
         return self._bins[bins]
+
+
+def _sums(where: IntArray, values: FloatArray, cells: int) -> FloatArray:
+    return np.bincount(where, values, cells).astype(np.float64, copy=False)
 
 
 class Draws:

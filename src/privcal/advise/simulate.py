@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -75,10 +75,8 @@ def simulate(
     pool = ThreadPoolExecutor(min(default_threads(), len(shifts)))
     try:
         running = [pool.submit(_shift, task, shift, tell) for shift in shifts]
-        while wait(running, timeout=0.1, return_when=FIRST_COMPLETED).not_done:
-            for future in running:
-                if future.done():
-                    future.result()  # an error is raised at once
+        for future in wait(running, return_when=FIRST_EXCEPTION).done:
+            future.result()  # one shift's error is raised without waiting for the others
         found = [future.result() for future in running]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -102,9 +100,7 @@ def _expected(outcomes: Sequence[Outcome]) -> Expected:
     )
 
 
-def _shift(
-    task: Task, shift: str, tell: Callable[[], None]
-) -> tuple[list[list[Outcome]], int]:
+def _shift(task: Task, shift: str, tell: Callable[[], None]) -> tuple[list[list[Outcome]], int]:
     """All settings at one shift, in their order, and the number of rows of the population."""
     scores = task.archive.scores(shift)
     public, rest = _set_aside(task, shift, len(scores))
@@ -117,9 +113,7 @@ def _shift(
         if draws is None or draws.sources != sources:
             rng = stream(task.seed, shift, "rows", sources, task.samples)
             draws = Draws(population, rng, task.trials, sources, task.samples)
-        here = [
-            Outcome(label, False, measured) for label, measured in without
-        ]
+        here = [Outcome(label, False, measured) for label, measured in without]
         for label, method in contestants:
             rng = stream(task.seed, shift, label, sources, task.samples, epsilon)
             maps = draws.run(method, epsilon, rng)

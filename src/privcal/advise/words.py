@@ -35,17 +35,14 @@ def recommendation(
             f"No ε is needed for an ECE of {target:g}: {_name(without)}, which needs no data, has "
             f"{_both(without)}, where {method} with {setting} has {_both(at.of(method))}."
         )
-    return (
-        f"Use {method} with {setting}, {_least(search, search.found[method])} an ECE of "
-        f"{target:g}: {change}."
-    )
+    return f"Use {method} with {setting}, {_least(search, search.found[method], target)}: {change}."
 
 
-def _least(search: Search, found: Smallest) -> str:
+def _least(search: Search, found: Smallest, target: float) -> str:
     what = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
     if found.failed is None:
-        return f"the {what} tried, which reaches"
-    return f"the {what} that reaches ({found.failed:g} does not)"
+        return f"the {what} tried, which reaches an ECE of {target:g}"
+    return f"the {what} that reaches an ECE of {target:g} ({found.failed:,g} does not)"
 
 
 def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str:
@@ -72,8 +69,9 @@ def enough(verdict: Verdict, method: str, point: Point) -> Enough:
         f"{_name(other)} ({_both(other)}; ECE lower at {count} of {shifts} shifts)"
         for other, count in zip(others, counts, strict=True)
     )
-    how = {"yes": "clearly beats", "barely": "does little better than", "no": "does not beat both"}
-    sentence = f"{OPENING[verdict]}: {method} ({_both(ours)}) {how[verdict]} {against}."
+    how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
+    but = ", but not clearly" if verdict == "barely" else ""
+    sentence = f"{OPENING[verdict]}: {method} ({_both(ours)}) {how} {against}{but}."
     return Enough(verdict, sentence)
 
 
