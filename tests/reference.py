@@ -131,6 +131,20 @@ def brier(confidence, correct):
     return mean([(c - y) ** 2 for c, y in zip(confidence, correct, strict=True)])
 
 
+def aurc(confidence, correct):
+    """At each k: the errors of rows surely among the k most confident, and the share of those of
+    the tie at the border that a random order of it puts among them."""
+    rates = []
+    for k in range(1, len(confidence) + 1):
+        border = sorted(confidence, reverse=True)[k - 1]
+        pairs = list(zip(confidence, correct, strict=True))
+        above = [y for c, y in pairs if c > border]
+        tied = [y for c, y in pairs if c == border]
+        errors = above.count(False) + tied.count(False) * (k - len(above)) / len(tied)
+        rates.append(errors / k)
+    return mean(rates)
+
+
 def brier_multiclass(probabilities, labels):
     return mean(
         [

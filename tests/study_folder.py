@@ -53,10 +53,10 @@ def make_study(
     se: float = 0.001,
     **more: Any,
 ) -> Path:
-    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE."""
+    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third."""
     common = {"dataset": "CIFAR-10-C", "severity": 5} | more
     config = {
-        "version": 1,
+        "version": 2,
         **common,
         "digest": "0",
         "grid": grid,
@@ -65,6 +65,7 @@ def make_study(
         "shifts": list(shifts),
         "trials": 500,
         "seed": 0,
+        "public_rows": 0,
         "keep_trials": False,
     }
     rows = [
@@ -77,6 +78,9 @@ def make_study(
             "ece_mean": ece(shift, method, setting),
             "ece_se": se,
             "brier_mean": (1 - ece(shift, method, setting)) / 2,
+            "aurc_mean": ece(shift, method, setting) / 3,
+            "brier_se": se,
+            "aurc_se": se,
         }
         for shift in shifts
         for method in methods
@@ -97,6 +101,7 @@ def make_study(
                     "ece_mean": value,
                     "ece_se": se,
                     "brier_mean": 0.15,
+                    "aurc_mean": 0.05,
                 }
                 for shift in shifts
                 for method, value in exact.items()

@@ -257,6 +257,7 @@ def test_evaluate_measures_before_and_after_and_draws(
                 "mce": privcal.mce(c, scores.correct),
                 "brier": privcal.brier(c, scores.correct),
                 "brier_multiclass": privcal.brier_multiclass(p, scores.labels),
+                "aurc": privcal.aurc(c, scores.correct),
                 "nll": privcal.nll(p, scores.labels),
             }
         )

@@ -1,5 +1,6 @@
 """Every metric against plain loops, at its edges, merged from parts, and against its peers."""
 
+import itertools
 import math
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_a_binned_metric_of_many_rows_is_what_plain_loops_say(name):
 def test_brier_accuracy_and_mean_confidence_are_plain_means(pairs):
     c, y = split(pairs)
     assert metrics.brier(c, y) == pytest.approx(reference.brier(c, y), **CLOSE)
+    assert metrics.aurc(c, y) == pytest.approx(reference.aurc(c, y), **CLOSE)
     assert metrics.accuracy(y) == pytest.approx(reference.mean(y), **CLOSE)
     assert metrics.mean_confidence(c) == pytest.approx(reference.mean(c), **CLOSE)
 
@@ -144,6 +146,41 @@ def test_a_constant_equal_to_the_accuracy_has_no_ece_but_a_brier_score():
     assert metrics.brier(c, y) == 0.75 * 0.25
 
 
+def test_aurc_by_hand():
+    # The most confident row is right, the next wrong, the last right: 0, 1/2 and 1/3.
+    assert metrics.aurc([0.6, 0.9, 0.7], [True, True, False]) == pytest.approx(5 / 18, **CLOSE)
+    assert metrics.aurc([0.3], [False]) == 1.0
+    assert metrics.aurc([0.3], [True]) == 0.0
+    assert metrics.aurc([0.3, 0.4, 0.4], [True] * 3) == 0.0
+    assert metrics.aurc([0.3, 0.4, 0.4], [False] * 3) == pytest.approx(1.0, **CLOSE)
+
+
+def test_aurc_of_ties_is_the_mean_over_their_orders():
+    c, y = [0.5, 0.9, 0.5, 0.2, 0.5, 0.2], [True, False, False, True, True, False]
+    found = []
+    for tied in itertools.permutations((0, 2, 4)):
+        for last in itertools.permutations((3, 5)):
+            order = [1, *tied, *last]
+            wrong = [not y[i] for i in order]
+            found.append(reference.mean([sum(wrong[:k]) / k for k in range(1, 7)]))
+    assert metrics.aurc(c, y) == pytest.approx(reference.mean(found), **CLOSE)
+
+
+def test_aurc_of_many_rows_is_what_plain_loops_say():
+    c, y = some_rows(300)
+    c = np.round(c, 2)
+    expected = reference.aurc(c.tolist(), y.tolist())
+    assert metrics.aurc(c, y) == pytest.approx(expected, **CLOSE)
+
+
+@given(pairs=rows(CONFIDENCE, min_size=1))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_aurc_knows_the_order_of_confidences_alone(pairs):
+    c, y = split(pairs)
+    places = {value: (i + 1) / 50 for i, value in enumerate(sorted(set(c)))}
+    assert metrics.aurc([places[v] for v in c], y) == metrics.aurc(c, y)
+
+
 def test_debiasing_takes_the_folded_normal_excess_from_the_plain_error():
     # One bin on target, gap 0: E|N(0, s)| = s·√(2/π) with s² = ¼/n.
     n = 100
@@ -187,8 +224,10 @@ def test_reliability_of_two_parts_adds_up_to_that_of_both(a, b, bins):
 @given(a=rows(DYADIC), b=rows(DYADIC, min_size=1), bins=BINS)
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_equal_mass_of_two_parts_adds_up_to_that_of_both(a, b, bins):
-    parts = (EqualMass.of(*split(a)) + EqualMass.of(*split(b))).reliability(bins)
+    both = EqualMass.of(*split(a)) + EqualMass.of(*split(b))
+    parts = both.reliability(bins)
     same(parts, EqualMass.of(*split(a + b)).reliability(bins), NUMBERS)
+    assert both.aurc == EqualMass.of(*split(a + b)).aurc
 
 
 @given(
@@ -218,7 +257,7 @@ def test_states_of_different_shapes_do_not_add():
         ClassWise.of([[0.5, 0.5]], [0]) + ClassWise.of([[0.5, 0.5, 0.0]], [0])
 
 
-@pytest.mark.parametrize("name", [*BINNED, "brier"])
+@pytest.mark.parametrize("name", [*BINNED, "brier", "aurc"])
 def test_no_rows_have_no_value(name):
     with pytest.raises(InputError, match="no rows"):
         getattr(metrics, name)([], [])
@@ -236,7 +275,7 @@ def test_the_mean_of_no_rows_has_no_value(name):
         getattr(metrics, name)([])
 
 
-@pytest.mark.parametrize("name", [*BINNED, "brier"])
+@pytest.mark.parametrize("name", [*BINNED, "brier", "aurc"])
 @pytest.mark.parametrize("wrong", [math.nan, -1e-9, 1.0000001, math.inf])
 def test_a_confidence_that_is_no_probability_is_named_by_its_row(name, wrong):
     with pytest.raises(InputError, match=f"confidence of row 2 is {wrong}"):
@@ -282,7 +321,7 @@ def test_accuracy_too_wants_true_or_false(wrong):
         metrics.accuracy([1, wrong])
 
 
-@pytest.mark.parametrize("name", [*BINNED, "brier"])
+@pytest.mark.parametrize("name", [*BINNED, "brier", "aurc"])
 def test_confidences_and_correct_of_different_lengths_are_refused(name):
     with pytest.raises(InputError, match=r"\(2,\) but correct has \(3,\)"):
         getattr(metrics, name)([0.5, 0.5], [True] * 3)

@@ -22,7 +22,8 @@ from privcal.source import Source
 from privcal.study.archive import read_archive
 from privcal.study.grids import GRIDS, Setting, read_grid
 from privcal.study.run import ONE_SOURCE, variants
-from privcal.study.simulator import TABULATED, Simulator, average_noise
+from privcal.study.simulator import Simulator, average_noise
+from privcal.study.tabulated import TABULATED
 from tests.conftest import random_scores
 
 SMALL = Setting("sources", 6, 8, 1.0)
@@ -110,7 +111,7 @@ def test_measures_are_those_of_the_test_rows(setting: Setting, kind: str) -> Non
         ]
     if kind == "mixed":
         maps[0] = TemperatureMap(1.1)
-    ece, brier = sim.measure(maps, setting)
+    ece, brier, _ = sim.measure(maps, setting)
     expected = by_hand(sim, maps, setting)
     assert ece == pytest.approx(expected[0], abs=2e-6)  # the grid of 2^-20
     assert brier == pytest.approx(expected[1], abs=1e-6)
@@ -121,7 +122,7 @@ def test_interpolating_in_temperature_moves_ece_by_less_than_one_in_ten_thousand
     setting = Setting("sources", 50, 30, 1.0)
     sim = Simulator(scores, [setting], 40, np.random.SeedSequence(0))
     temperatures = np.random.default_rng(1).uniform(0.5, 3.0, 40)
-    [(ece, brier)] = sim.measure_tabulated(temperatures, [setting])
+    [(ece, brier, _)] = sim.measure_tabulated(temperatures, [setting])
     expected = by_hand(sim, [TemperatureMap(t) for t in temperatures], setting)
     # In a trial, one row on the other side of a bin edge is worth up to 2/8500 = 2.4e-4.
     assert np.abs(ece - expected[0]).mean() < 1e-4
@@ -166,7 +167,7 @@ def test_a_study_of_real_sources_agrees_within_its_standard_error(name: str) -> 
     setting = Setting("sources", 3, 30, 2.0)
     trials = 60
     sim = Simulator(scores, [setting], 400, np.random.SeedSequence(5))
-    simulated, _ = sim.run(methods.make(name), setting, np.random.SeedSequence(6))
+    simulated = sim.run(methods.make(name), setting, np.random.SeedSequence(6)).ece
     real = []
     for trial in range(trials):
         rows = sim.order[trial]
@@ -227,6 +228,7 @@ def test_results_have_the_columns_people_rely_on(archive: Path, grid: str) -> No
     assert found.columns == [
         "dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon",
         "method", "trials", "ece_mean", "ece_se", "brier_mean",
+        "aurc_mean", "brier_se", "aurc_se", "skew",
     ]  # fmt: skip
     assert found["dataset"].unique().to_list() == ["tiny"]
     assert found["severity"].unique().to_list() == [3]

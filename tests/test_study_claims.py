@@ -169,6 +169,8 @@ def test_there_is_no_order_beside_a_paper_that_has_no_such_data(tmp_path: Path) 
 
 def test_where_brier_tells_another_story_it_is_told(tmp_path: Path) -> None:
     # In these made-up studies a lower ECE means a higher Brier.
-    notes = ranking.ece_against_brier(study(tmp_path, ranked(PAPERS)))
+    notes = ranking.ece_against_others(study(tmp_path, ranked(PAPERS)))
     assert notes[0] == "In the median the ECE puts acc-t first, the Brier score uncalibrated."
     assert notes[1].startswith("acc-t looks better by ECE (place 1 of 6) than by Brier (place 6)")
+    assert "The AURC, which is about order alone, is least for acc-t (median 0.0" in notes[-1]
+    assert "and greatest for uncalibrated" in notes[-1]

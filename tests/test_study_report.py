@@ -70,7 +70,9 @@ def test_every_shift_has_its_figure_in_both_formats(folder: Path, tmp_path: Path
     for path in paths:
         if path.suffix == ".svg":
             # Text is text, and every method is in the legend, the new one too.
-            assert {NEW, *METHODS} <= set(words(path.read_text("utf-8")))
+            said = set(words(path.read_text("utf-8")))
+            assert {NEW, *METHODS} <= said
+            assert path.stem == "overview" or {"ECE", "Brier", "AURC"} <= said
         else:
             assert path.read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in (tmp_path / "new" / "figures").iterdir()) == sorted(
@@ -86,7 +88,9 @@ def test_the_same_results_give_the_same_drawing(tmp_path: Path) -> None:
 
 def test_a_study_of_factors_has_a_panel_for_each(factors: Path, tmp_path: Path) -> None:
     paths = draw(load(factors), tmp_path)
-    assert [p.stem for p in paths] == ["factors-ece"] * 2 + ["factors-brier"] * 2
+    assert [p.stem for p in paths] == [
+        f"factors-{measure}" for measure in ("ece", "brier", "aurc") for _ in range(2)
+    ]
     text = " ".join(words(paths[1].read_text("utf-8")))
     for panel in ("iterations", "bins", "clip", "search", "more data", "higher ε", "no noise"):
         assert panel in text
@@ -103,6 +107,14 @@ def test_a_method_looks_the_same_in_every_study() -> None:
     for some in (["acc-t", NEW], ["one-hot-binning"], [NEW, "one-hot-binning", "nll-t"]):
         assert styles(some) == {name: everyone[name] for name in some}
     assert everyone["acc-t"] == FIXED["acc-t"]
+
+
+def test_a_method_with_public_rows_is_dashed_in_its_own_colour() -> None:
+    for name in ("sketch", NEW):
+        plain = styles([name])[name]
+        public = styles([f"{name}(public=2000)", "acc-t"])[f"{name}(public=2000)"]
+        assert (public.colour, public.marker) == (plain.colour, plain.marker)
+        assert (plain.dashes, public.dashes) == ("-", "--")
 
 
 def test_many_methods_are_told_apart() -> None:
@@ -162,7 +174,7 @@ def test_the_page_asks_nothing_of_any_network(page: str) -> None:
 def test_the_new_method_is_in_the_page_and_in_its_figures(page: str) -> None:
     assert f'<td class="text">{NEW}</td>' in page
     images = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
-    assert len(images) == 4 + 2
+    assert len(images) == 4 + 3
     for image in images:
         assert NEW in words(base64.b64decode(image).decode("utf-8"))
 

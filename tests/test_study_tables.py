@@ -54,6 +54,9 @@ def test_medians_and_means_are_over_perturbations_and_settings_and_not_over_clea
         briers = [(1 - v) / 2 for v in values]
         assert cell(table, method, "median Brier") == pytest.approx(statistics.median(briers))
         assert cell(table, method, "mean Brier") == pytest.approx(statistics.mean(briers))
+        aurcs = [v / 3 for v in values]
+        assert cell(table, method, "median AURC") == pytest.approx(statistics.median(aurcs))
+        assert cell(table, method, "mean AURC") == pytest.approx(statistics.mean(aurcs))
 
 
 def test_the_papers_figures_stand_in_their_places(tmp_path: Path) -> None:
@@ -66,6 +69,8 @@ def test_the_papers_figures_stand_in_their_places(tmp_path: Path) -> None:
     assert cell(exact, "motion_blur", "ece-t (paper)") == 0.0427
     assert cell(exact, "clean", "base (paper)") == 0.0251
     assert cell(exact, "fog", "acc-t") == EXACT["acc-t"]
+    assert cell(exact, "fog", "acc-t Brier") == 0.15
+    assert cell(exact, "fog", "acc-t AURC") == 0.05
     accuracy = all_tables(results)[-1]
     assert cell(accuracy, "brightness", "accuracy (paper)") == 0.929
     assert cell(accuracy, "brightness", "difference") == pytest.approx(0.75 - 0.929)
@@ -122,10 +127,13 @@ def test_a_data_set_the_paper_does_not_have_gets_no_column_of_the_papers(tmp_pat
 def test_a_new_method_is_in_every_table_after_the_papers(tmp_path: Path) -> None:
     methods = ["brand_new", *METHODS]
     results = load(make_study(tmp_path / "s", uneven, methods))
-    table, ece, brier = all_tables(results)
+    table, ece, brier, aurc = all_tables(results)
     assert [row[0] for row in table.rows] == [*METHODS, "brand_new"]
     assert cell(table, "brand_new", "median ECE (paper)") is None
-    assert ece.header == brier.header == ("shift", *METHODS, "brand_new")
+    assert ece.header == brier.header == aurc.header == ("shift", *METHODS, "brand_new")
+    [fog] = [row for row in aurc.rows if row[0] == "fog"]
+    values = [uneven("fog", "brand_new", x) / 3 for x in SETTINGS]
+    assert fog[-1] == pytest.approx(statistics.median(values))
 
 
 def test_a_study_of_clean_alone_has_no_table_over_perturbations(tmp_path: Path) -> None:
@@ -133,6 +141,7 @@ def test_a_study_of_clean_alone_has_no_table_over_perturbations(tmp_path: Path) 
     assert [t.name for t in all_tables(results)] == [
         "ece-by-shift",
         "brier-by-shift",
+        "aurc-by-shift",
         "without-privacy",
         "accuracy",
     ]
@@ -169,7 +178,7 @@ def test_formats_are_well_formed_whatever_the_names(tmp_path: Path) -> None:
 
 def test_several_tables_in_csv_are_told_apart(tmp_path: Path) -> None:
     tables = all_tables(load(make_study(tmp_path / "s", uneven)))
-    assert render(tables, "csv").count("# ") == 3
+    assert render(tables, "csv").count("# ") == 4
     assert not render(tables[:1], "csv").startswith("#")
     with pytest.raises(InputError, match="there is no format 'docx'"):
         render(tables, "docx")
@@ -199,6 +208,7 @@ def test_a_study_of_factors_has_one_table_for_each_factor(tmp_path: Path) -> Non
     iterations = tables["factor-iterations"]
     assert "ECE, no noise" in iterations.header
     assert "Brier, ε = 0.2" in iterations.header
+    assert "AURC, ε = 0.2" in iterations.header
     [row] = [r for r in iterations.rows if r[:2] == ("acc-t", "10")]
     expected = [
         factors_as_the_paper_says(s, "acc-t(iterations=10)", FACTOR_SETTINGS[3])

@@ -8,6 +8,7 @@ from privcal.fit import Fit, fit_temperature
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
 from privcal.metrics import (
     accuracy,
+    aurc,
     brier,
     brier_multiclass,
     classwise_ece,
@@ -31,6 +32,7 @@ __all__ = [
     "accuracy",
     "advise",
     "Answer",
+    "aurc",
     "BinsMap",
     "brier",
     "brier_multiclass",

@@ -29,6 +29,7 @@ class Evaluation:
     mce: float
     brier: float
     brier_multiclass: float
+    aurc: float
     nll: float
     reliability: Reliability
 
@@ -70,6 +71,7 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
         mce=reliability.mce,
         brier=brier.value,
         brier_multiclass=multiclass.value,
+        aurc=equal_mass.aurc,
         nll=nll.value,
         reliability=reliability,
     )

@@ -6,7 +6,8 @@ is the true one. Bin b of k equal-width bins holds the confidences with
 min(⌊k·c⌋, k − 1) = b in float64, so a confidence of exactly 1 is in the last bin.
 
 ECE alone can mislead: a constant equal to the accuracy has almost none and is useless. Read it
-beside the Brier score.
+beside the Brier score, which counts both, and the area under the risk–coverage curve, which
+counts the order of rows alone.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class EqualMass:
-    """For equal-mass bins, whose edges depend on all rows: keeps the rows themselves."""
+    """For what depends on the order of all rows, as the edges of equal-mass bins do: keeps them."""
 
     confidence: FloatArray
     correct: BoolArray
@@ -143,6 +144,24 @@ class EqualMass:
         ranks = np.searchsorted(np.sort(self.confidence), self.confidence, side="left")
         where = np.minimum(ranks * bins // n, bins - 1).astype(np.int64)
         return Reliability._from_index(self.confidence, self.correct, where, bins)
+
+    @property
+    def aurc(self) -> float:
+        """Area under the risk–coverage curve (see `aurc`)."""
+        n = _some(len(self.confidence))
+        _, group = np.unique(-self.confidence, return_inverse=True)
+        rows, wrong = np.bincount(group), np.bincount(group, ~self.correct)
+        # In random order every row of a tie is as likely at each of the tie's places.
+        weights = np.add.reduceat(rank_weights(n), np.cumsum(rows) - rows)
+        return float((wrong * weights / rows).sum() / n)
+
+
+def rank_weights(rows: int) -> FloatArray:
+    """What a wrong row adds to rows · AURC at each place, the most confident first.
+
+    At place r it is among the k most confident for all k ≥ r, so it adds Σ 1/k over those.
+    """
+    return np.asarray(np.cumsum(1.0 / np.arange(rows, 0, -1))[::-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +257,16 @@ def brier(confidence: Any, correct: Any) -> float:
     """Brier score of the predicted class: the mean of (confidence − correct)²."""
     c, y = _rows(confidence, correct)
     return Mean.of((c - y) ** 2).value
+
+
+def aurc(confidence: Any, correct: Any) -> float:
+    """Area under the risk–coverage curve: answer only the k most confident rows, and take the
+    mean over k = 1 … n of their error rate.
+
+    Only the order of confidences counts; rows of equal confidence stand in random order, over
+    which this is the expectation.
+    """
+    return EqualMass.of(confidence, correct).aurc
 
 
 def accuracy(correct: Any) -> float:

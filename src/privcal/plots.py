@@ -79,7 +79,7 @@ def _panel(axis: Any, name: str, evaluation: Evaluation) -> None:
     axis.text(
         0.97,
         0.04,
-        f"ECE {evaluation.ece:.3f}\nBrier {evaluation.brier:.3f}",
+        f"ECE {evaluation.ece:.3f}\nBrier {evaluation.brier:.3f}\nAURC {evaluation.aurc:.3f}",
         ha="right",
         va="bottom",
         fontsize=9,

@@ -99,11 +99,7 @@ def evaluate_privately(
         )
     model = posterior.model
     rng = np.random.default_rng(0)  # the same sketch says the same twice
-    # A square root even where rounding made the covariance slightly indefinite.
-    values, vectors = np.linalg.eigh(posterior.covariance[run])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    z = posterior.mean[run] + rng.standard_normal((_DRAWS, model.size)) @ root.T
-    state = model.state(z, np.full(_DRAWS, posterior.log_rows[run]))
+    state = model.state(posterior.draws(run, _DRAWS, rng), np.full(_DRAWS, posterior.log_rows[run]))
     rest = rng.standard_normal((_DRAWS, model.unfitted_bend.shape[1])) @ model.unfitted_bend.T
     points = np.linspace(0, model.points - 1, (model.points - 1) * _FINER + 1)
     grid, own = _finer(points, model.grid), _finer(points, reading.own_confidence)

@@ -33,12 +33,20 @@ from privcal.scores import BoolArray, FloatArray
 CLEAR = 2.0
 """So many standard deviations of noise the total must be above zero for the data to speak."""
 
-_STEPS = 12
+_STEPS, _CLOSE = 20, 1e-3
+"""Steps at most, and the step in prior standard deviations that ends them."""
+
 _LONGEST = 1.0
 """The longest step in any direction, in prior standard deviations: keeps far starts stable."""
 
 _LOG_ROWS = 10.0
 """Prior standard deviation of log n: as good as nothing known."""
+
+_TINY = 1e-9
+"""Variance added so that a noiseless sketch of no rows can still be solved for."""
+
+_PROPOSED, _WIDER = 4, 1.15
+"""Proposals for each draw of the posterior, and how much wider they are."""
 
 _SHARP = 2.0
 """How sharply drift begins where the mean score falls below the clean one."""
@@ -70,7 +78,7 @@ class Prior:
     """… the mean of α by slope_drift · tanh δ,"""
     level_drift: tuple[float, float] = (0.0, 0.0)
     """… mean and standard deviation of b by level_drift · δ."""
-    bend: tuple[float, float] = (0.3, 1.5)
+    bend: tuple[float, float] = (0.2, 1.5)
     """Standard deviation and length scale of f."""
     density: tuple[float, float] = (1.5, 3.0)
     """Centre and width of the density that ρ varies around."""
@@ -119,7 +127,7 @@ def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[Float
 class Model:
     """The model for one prior, tabulated on a grid of scores."""
 
-    bends, shapes, points = 4, 8, 65
+    bends, shapes, points = 10, 8, 65
     """How many functions make up f and log ρ, and the size of the grid."""
 
     def __init__(self, prior: Prior) -> None:
@@ -156,25 +164,41 @@ class Model:
         deviation = np.sqrt(length * noise_variance)
         clear = total > CLEAR * deviation
         log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
-        z = np.zeros((runs, self.size))
+        z, spread = np.zeros((runs, self.size)), np.empty((runs, self.size, self.size))
+        relax, last = np.ones(runs), np.zeros_like(z)
+        moving = np.arange(runs)
         for step in range(_STEPS):
-            expected, jacobian, sampling = self._expect(z, log_rows)
-            covariance = sampling / answers
-            covariance[:, range(length), range(length)] += noise_variance + 1e-9
-            system = jacobian @ jacobian.transpose(0, 2, 1) + covariance
-            seen = averages - expected + np.einsum("bij,bj->bi", jacobian, z)
-            weights = np.linalg.solve(system, seen[:, :, None])
-            move = np.einsum("bij,bi->bj", jacobian, weights[:, :, 0]) - z
-            longest = np.abs(move).max(axis=1, keepdims=True)
-            z = z + move * np.minimum(1.0, _LONGEST / np.maximum(longest, 1e-12))
-            if step >= 3 and longest.max() < 1e-3:
-                break
-        gain = np.linalg.solve(system, jacobian)
-        spread = np.eye(self.size) - jacobian.transpose(0, 2, 1) @ gain
+            here = z[moving]
+            expected, jacobian, sampling = self._expect(here, log_rows[moving])
+            covariance = sampling / answers + (noise_variance + _TINY) * np.eye(length)
+            transposed = jacobian.transpose(0, 2, 1)
+            system = jacobian @ transposed + covariance
+            seen = averages[moving, :, None] - expected[:, :, None] + jacobian @ here[:, :, None]
+            move = (transposed @ np.linalg.solve(system, seen))[:, :, 0] - here
+            longest = np.abs(move).max(axis=1)
+            # A step that turns back went too far: shorter ones from there on.
+            relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
+            length_of_step = np.minimum(relax[moving], _LONGEST / np.maximum(longest, _LONGEST))
+            z[moving] = here + move * length_of_step[:, None]
+            last[moving] = move
+            done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
+            gain = np.linalg.solve(system[done], jacobian[done])
+            spread[moving[done]] = np.eye(self.size) - transposed[done] @ gain
+            moving = moving[~done]
         # Where the data do not speak, the prior does.
         z[~clear] = 0.0
         spread[~clear] = np.eye(self.size)
-        return Posterior(self, z, spread, log_rows, clear)
+        return Posterior(self, z, spread, log_rows, clear, averages, answers, noise_variance)
+
+    def _log_likelihood(
+        self, z: FloatArray, log_rows: FloatArray, seen: FloatArray, answers: int, noise: float
+    ) -> FloatArray:
+        """Of one average answer `seen`, at each of several values z of the unknowns."""
+        expected, _, sampling = self._expect(z, log_rows)
+        covariance = sampling / answers + (noise + _TINY) * np.eye(len(seen))
+        miss = (seen - expected)[:, :, None]
+        distance = (miss * np.linalg.solve(covariance, miss)).sum(axis=(1, 2))
+        return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
 
     def _expect(
         self, z: FloatArray, log_rows: FloatArray
@@ -276,6 +300,33 @@ class Posterior:
     log_rows: FloatArray
     clear: BoolArray
     """False where the noisy total is not clearly positive: what is said then is the prior."""
+    averages: FloatArray
+    answers: int
+    noise_variance: float
+
+    def draws(self, run: int, count: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of one run's unknowns, (count, size), from the posterior itself.
+
+        The Gaussian approximation proposes, a little wide; exact weights correct it
+        (importance resampling, with weights truncated as Ionides 2008 has it).
+        """
+        model, mean = self.model, self.mean[run]
+        # A square root even where rounding made the covariance slightly indefinite.
+        values, vectors = np.linalg.eigh(self.covariance[run])
+        values = np.maximum(values, 1e-9)
+        unit = rng.standard_normal((_PROPOSED * count, model.size))
+        z = mean + _WIDER * unit * np.sqrt(values) @ vectors.T
+        if not self.clear[run]:
+            return np.asarray(mean + unit[:count])
+        rows = np.full(len(z), self.log_rows[run])
+        log_weight = (
+            model._log_likelihood(z, rows, self.averages[run], self.answers, self.noise_variance)
+            - 0.5 * (z**2).sum(axis=1)
+            + 0.5 * (unit**2).sum(axis=1)
+        )
+        weight = np.exp(log_weight - log_weight.max())
+        weight = np.minimum(weight, weight.mean() * np.sqrt(len(weight)))
+        return np.asarray(z[rng.choice(len(z), count, p=weight / weight.sum())])
 
     @cached_property
     def log_odds(self) -> tuple[FloatArray, FloatArray]:

@@ -27,11 +27,11 @@ class Archive:
     """
 
     files: tuple[Path, ...]
-    where: dict[str, Path]
+    where: dict[str, Path] = field(hash=False)
     """The file that holds each shift."""
     dataset: str
     severity: int | None
-    digest: str = field(compare=False)
+    digest: str
     """Identifies the contents, so that results are not continued with other data."""
 
     @property

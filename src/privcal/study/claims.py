@@ -81,7 +81,10 @@ def best_in_the_median(results: Results) -> Claim:
     if "acc-t" not in here or len(here) < 2 or not results.perturbations:
         return Claim(name, said, UNKNOWN, "Acc-T, or anything to compare it with, was not run.")
     median = {m: float(np.median(cells_of(results, m, "ece_mean"))) for m in results.methods}
-    brier = {m: float(np.median(cells_of(results, m, "brier_mean"))) for m in here}
+    brier, aurc = (
+        {m: float(np.median(cells_of(results, m, column))) for m in here}
+        for column in ("brier_mean", "aurc_mean")
+    )
     others = sorted((m for m in here if m != "acc-t"), key=median.__getitem__)
     second = others[0]
     cells = np.array([cells_of(results, m, "ece_mean") for m in here])
@@ -92,7 +95,8 @@ def best_in_the_median(results: Results) -> Claim:
         f"Median ECE of Acc-T {shown(median['acc-t'])}, "
         f"{_by_how_much(median['acc-t'], median[second])} {second} ({shown(median[second])}), the "
         f"best of the paper's other methods; it is the best of them in {wins} of {cells.shape[1]} "
-        f"cells. Median Brier {shown(brier['acc-t'])} against {shown(brier[second])}."
+        f"cells. Median Brier {shown(brier['acc-t'])} against {shown(brier[second])}, median AURC "
+        f"{shown(aurc['acc-t'])} against {shown(aurc[second])}."
     )
     reported = results.reported
     if reported:
@@ -261,7 +265,7 @@ def judge(signs: Sequence[int]) -> Verdict:
 
 
 def figure_at(curve: Curve, at: int) -> Figure:
-    return Figure(float(curve.ece[at]), float(curve.se[at]), float(curve.brier[at]))
+    return Figure(float(curve.ece[at]), float(curve.ece_se[at]), float(curve.brier[at]))
 
 
 def _at_epsilon(results: Results, at: int) -> dict[str, Figure] | None:

@@ -28,12 +28,17 @@ def run(
         typer.Argument(help="Logit archive(s), .npz; by default the bundled CIFAR-10-C."),
     ] = None,
     grid: Annotated[
-        str, typer.Option(help="cifar, imagenet, factors, or a TOML file of your own.")
+        str,
+        typer.Option(help="cifar, imagenet, factors, heterogeneous, or a TOML file of your own."),
     ] = "cifar",
     methods: Annotated[str | None, typer.Option(help="Some methods, as a,b,c.")] = None,
     shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
     trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
     seed: Annotated[int, typer.Option(help="For splits and simulated noise.")] = 0,
+    public_rows: Annotated[
+        int,
+        typer.Option(help="Rows of `clean` set aside, for methods that have a use for them."),
+    ] = 0,
     jobs: Annotated[
         int | None, typer.Option(help="Processes; by default one for each core.")
     ] = None,
@@ -51,6 +56,8 @@ def run(
     `privcal study run --out study`
 
     `privcal study run tiny/part*.npz --grid cifar --methods acc-t,nll-t --out tiny-study`
+
+    `privcal study run --grid heterogeneous --public-rows 2000 --out unlike`
     """
     from privcal.study.run import Done
     from privcal.study.run import run as run_study
@@ -82,6 +89,7 @@ def run(
             shifts=_names(shifts),
             trials=trials,
             seed=seed,
+            public_rows=public_rows,
             jobs=jobs,
             out=out,
             keep_trials=keep_trials,

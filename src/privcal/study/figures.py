@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from privcal.files import replacing
 from privcal.scores import FloatArray
-from privcal.study.results import Curve, Label, Results, number, read_label
+from privcal.study.results import MEASURES, Curve, Label, Results, number, read_label
 from privcal.study.styles import Style, styles
 from privcal.study.tables import FACTORS, defaults, held, point
 
@@ -22,8 +22,8 @@ NAMES = {
     "sources": "private sources",
     "samples": "samples at each source",
     "epsilon": "ε",
+    "skew": "skew (smaller: sources less alike)",
 }
-MEASURES = {"ece": "ECE", "brier": "Brier"}
 BAND = 1.96
 """Standard errors on each side of a line: a 95 % interval of the mean over trials."""
 
@@ -79,12 +79,12 @@ def pictures(results: Results) -> Iterator[Picture]:
     if results.is_factors:
         yield from _factor_pictures(results)
         return
-    bands = f"Bands of the ECE: ±{BAND} standard errors over {results.trials} trials."
+    bands = f"Bands: ±{BAND} standard errors over {results.trials} trials."
     if results.perturbations:
         count = len(results.perturbations)
         yield Picture(
             "mean",
-            f"{results.title}, mean of {count} perturbations. {bands} Its scale is logarithmic.",
+            f"{results.title}, mean of {count} perturbations. {bands} The scale of the ECE is logarithmic.",
             lambda: _panels(results, None),
         )
     yield Picture(
@@ -95,7 +95,7 @@ def pictures(results: Results) -> Iterator[Picture]:
     for shift in results.shifts:
         yield Picture(
             f"shift-{shift}",
-            f"{results.title}, {spoken(shift)}. {bands} Its scale is logarithmic.",
+            f"{results.title}, {spoken(shift)}. {bands} The scale of the ECE is logarithmic.",
             lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
         )
 
@@ -120,13 +120,15 @@ def spoken(shift: str) -> str:
 
 
 def _panels(results: Results, shift: str | None) -> Figure:
-    """ECE above, Brier below; one column for each sweep."""
+    """A row for each measure, a column for each sweep."""
     looks = styles(results.methods)
     sweeps = results.sweeps
-    legend_rows = -(-len(looks) // 4)
-    width, height = 1.0 + 2.1 * len(sweeps), 4.1 + 0.17 * legend_rows
+    columns = 4 if len(sweeps) > 2 else 2
+    legend_rows = -(-len(looks) // columns)
+    width = 1.0 + 2.1 * max(len(sweeps), 1.3)
+    height = 0.9 + 1.6 * len(MEASURES) + 0.17 * legend_rows
     figure = _figure(width, height)
-    axes = figure.subplots(2, len(sweeps), sharey="row", squeeze=False)
+    axes = figure.subplots(len(MEASURES), len(sweeps), sharey="row", squeeze=False)
     for column, sweep in enumerate(sweeps):
         for row, measure in enumerate(MEASURES):
             axis = axes[row, column]
@@ -134,15 +136,18 @@ def _panels(results: Results, shift: str | None) -> Figure:
                 _line(axis, results.curve(method, sweep, shift), measure, style)
             if column == 0:
                 axis.set_ylabel(MEASURES[measure])
-                axis.yaxis.set_label_coords(-0.22, 0.5)
-        axes[0, column].tick_params(labelbottom=False)
+                axis.yaxis.set_label_coords(-0.48 * len(sweeps) / (width - 0.72), 0.5)
+            if sweep == "skew":
+                _log_skew(axis, results.curve(results.methods[0], sweep, shift).x)
+            axis.tick_params(labelbottom=row == len(MEASURES) - 1)
         axes[0, column].set_title(held(results, sweep))
-        axes[1, column].set_xlabel(NAMES[sweep])
+        axes[-1, column].set_xlabel(NAMES[sweep])
     _log(axes[0, 0])
-    axes[1, 0].locator_params(axis="y", nbins=5)
+    for axis in axes[1:, 0]:
+        axis.locator_params(axis="y", nbins=5)
     name = f"mean of {len(results.perturbations)} perturbations" if shift is None else spoken(shift)
     figure.suptitle(f"{results.dataset}, {name}", fontsize=9, y=1 - 0.08 / height, va="top")
-    _legend(figure, looks, 4)
+    _legend(figure, looks, columns)
     figure.subplots_adjust(
         left=0.62 / width,
         right=1 - 0.1 / width,
@@ -155,20 +160,27 @@ def _panels(results: Results, shift: str | None) -> Figure:
 
 
 def _line(axis: Any, curve: Curve, measure: str, style: Style, size: float | None = None) -> None:
-    y = curve.ece if measure == "ece" else curve.brier
     # A marker for every point of a long sweep would hide the line.
     every = max(1, -(-len(curve.x) // 10))
     more = {} if size is None else {"markersize": size, "linewidth": 0.9}
-    axis.plot(curve.x, y, markevery=every, markeredgewidth=0.9, **style.line, **more)
-    if measure == "ece":
-        _band(axis, curve, style)
+    axis.plot(
+        curve.x, curve.of(measure), markevery=every, markeredgewidth=0.9, **style.line, **more
+    )
+    _band(axis, curve, measure, style)
 
 
-def _band(axis: Any, curve: Curve, style: Style) -> None:
-    if not np.isfinite(curve.se).all():
+def _log_skew(axis: Any, x: FloatArray) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(x, [number(v) for v in x])
+    axis.minorticks_off()
+
+
+def _band(axis: Any, curve: Curve, measure: str, style: Style) -> None:
+    y, se = curve.of(measure), curve.se(measure)
+    if not np.isfinite(se).all():
         return
-    low = np.maximum(curve.ece - BAND * curve.se, 1e-4)  # a log axis has no zero
-    high = curve.ece + BAND * curve.se
+    low = np.maximum(y - BAND * se, 1e-4)  # a log axis has no zero
+    high = y + BAND * se
     axis.fill_between(curve.x, low, high, color=style.colour, alpha=0.2, linewidth=0)
 
 
@@ -191,8 +203,11 @@ def _overview(results: Results) -> Figure:
     sweeps, shifts = results.sweeps, results.shifts
     halves = 2 if len(shifts) > 4 else 1
     rows = -(-len(shifts) // halves)
-    legend_rows = -(-len(looks) // 5)
-    width, height = halves * (0.75 + 1.15 * len(sweeps)), 1.25 * rows + 0.75 + 0.18 * legend_rows
+    columns = 5 if len(sweeps) > 2 else 3
+    legend_rows = -(-len(looks) // columns)
+    # As wide as the line of what is constant needs.
+    width = halves * max(0.75 + 1.15 * len(sweeps), 4.6 / halves)
+    height = 1.25 * rows + 0.75 + 0.18 * legend_rows
     figure = _figure(width, height)
     top, bottom = 1 - 0.6 / height, (0.45 + 0.18 * legend_rows) / height
     each = None
@@ -214,6 +229,8 @@ def _overview(results: Results) -> Figure:
                 each = each or axis
                 for method, style in looks.items():
                     _line(axis, results.curve(method, sweep, shift), "ece", style, 2.2)
+                if sweep == "skew":
+                    _log_skew(axis, results.curve(results.methods[0], sweep, shift).x)
                 axis.tick_params(
                     labelleft=column == 0, labelbottom=row == len(mine) - 1, labelsize=6, length=2
                 )
@@ -224,10 +241,12 @@ def _overview(results: Results) -> Figure:
     _log(each, (1, 2, 5))
     figure.suptitle(f"{results.dataset}: ECE", fontsize=9, y=1 - 0.06 / height, va="top")
     constant = "; ".join(
-        f"{'ε' if sweep == 'epsilon' else sweep} vary: {held(results, sweep)}" for sweep in sweeps
+        f"{'ε' if sweep == 'epsilon' else sweep} "
+        f"{'varies' if sweep == 'skew' else 'vary'}: {held(results, sweep)}"
+        for sweep in sweeps
     )
     figure.text(0.5, 1 - 0.24 / height, constant, fontsize=7, ha="center", va="top")
-    _legend(figure, looks, 5)
+    _legend(figure, looks, columns)
     return figure
 
 
@@ -243,8 +262,7 @@ def _factor_pictures(results: Results) -> Iterator[Picture]:
         yield Picture(
             f"factors-{measure}",
             f"{results.title}: {name} by factor, mean of {count} perturbations. Filled markers: "
-            f"with noise; hollow and dotted: the same method without."
-            f"{bands if measure == 'ece' else ''}",
+            f"with noise; hollow and dotted: the same method without.{bands}",
             lambda measure=measure: _factors(results, measure),  # type: ignore[misc]
         )
 
@@ -310,9 +328,8 @@ def _option(
         middle = middle_of(curves[0].x)
         shown = f"{held(results, sweep)}, {point(sweep, curves[0].x[middle])}"
         for at in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
-            taken = Curve(
-                x, *(np.array([getattr(c, n)[at] for c in curves]) for n in ("ece", "se", "brier"))
-            )
+            names = [field.name for field in fields(Curve)][1:]
+            taken = Curve(x, *(np.array([getattr(c, name)[at] for c in curves]) for name in names))
             _mark(axis, taken, measure, style, noise=bool(np.isfinite(curves[0].x[at])))
     title = FACTORS.get(option, option).split(",")[0]
     axis.set_title(f"{title}\n({shown})")
@@ -333,7 +350,7 @@ def middle_of(x: FloatArray) -> int:
 
 def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
     finite = np.isfinite(curve.x)
-    _mark(axis, _part(curve, finite), measure, style, noise=True)
+    _mark(axis, curve.part(finite), measure, style, noise=True)
     x = curve.x[finite]
     wide = x.max() >= 20 * x.min()
     if wide:
@@ -343,25 +360,18 @@ def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
     else:
         # Without noise: to the right of the last ε, set apart.
         beyond = x.max() * (3.0 if wide else 1.3)
-        rest = _part(curve, ~finite)
-        rest = Curve(np.array([beyond]), rest.ece, rest.se, rest.brier)
+        rest = replace(curve.part(~finite), x=np.array([beyond]))
         _mark(axis, rest, measure, style, noise=False)
         axis.set_xticks([*x, beyond], [*map(number, x), "no\nnoise"])
     axis.minorticks_off()
 
 
-def _part(curve: Curve, rows: Any) -> Curve:
-    return Curve(curve.x[rows], curve.ece[rows], curve.se[rows], curve.brier[rows])
-
-
 def _mark(axis: Any, curve: Curve, measure: str, style: Style, noise: bool) -> None:
-    y = curve.ece if measure == "ece" else curve.brier
     look = dict(style.line)
     if not noise:
         look |= {"linestyle": ":", "markerfacecolor": "white"}
-    axis.plot(curve.x, y, markeredgewidth=0.9, **look)
-    if measure == "ece":
-        _band(axis, curve, style)
+    axis.plot(curve.x, curve.of(measure), markeredgewidth=0.9, **look)
+    _band(axis, curve, measure, style)
 
 
 # --- small things ------------------------------------------------------------------------

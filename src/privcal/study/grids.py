@@ -1,7 +1,9 @@
-"""What a study varies: the paper's three sweeps, its table of factors, or a user's own grid."""
+"""What a study varies: the paper's three sweeps, its table of factors, how unlike sources are, or
+a user's own grid."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +13,23 @@ from typing import Any
 from privcal.errors import InputError
 from privcal.privacy.epsilon import to_nano
 
-SWEEPS = ("sources", "samples", "epsilon")
+PLAIN = ("sources", "samples", "epsilon")
+SWEEPS = (*PLAIN, "skew")
 
 
 @dataclass(frozen=True)
 class Setting:
     """One point of a grid: how many sources, rows at each, and the ε of a run.
 
-    ε may be infinite: the same method, without noise (in the study of factors).
+    ε may be infinite: the same method, without noise (in the study of factors). With a finite
+    `skew` sources are not alike, and have `samples` rows on average (see `privcal.study.skew`).
     """
 
     sweep: str
     sources: int
     samples: int
     epsilon: float
+    skew: float = math.inf
 
     @property
     def private_rows(self) -> int:
@@ -40,11 +45,18 @@ def _sweep(name: str, values: Sequence[float], **fixed: float) -> list[Setting]:
     for value in values:
         point = {**fixed, name: value}
         found.append(
-            Setting(name, int(point["sources"]), int(point["samples"]), float(point["epsilon"]))
+            Setting(
+                name,
+                int(point["sources"]),
+                int(point["samples"]),
+                float(point["epsilon"]),
+                float(point.get("skew", math.inf)),
+            )
         )
     return found
 
 
+HETEROGENEOUS = "heterogeneous"
 GRIDS: dict[str, list[Setting]] = {
     "cifar": [
         *_sweep("sources", _steps(10, 250, 10), samples=10, epsilon=1.0),
@@ -61,6 +73,7 @@ GRIDS: dict[str, list[Setting]] = {
         *_sweep("sources", [10, 50, 250], samples=10, epsilon=1.0),
         *_sweep("epsilon", [0.2, 1.0, 2.0, float("inf")], sources=50, samples=30),
     ],
+    HETEROGENEOUS: _sweep("skew", [0.1, 0.3, 1, 3, 10, 100], sources=50, samples=30, epsilon=1.0),
 }
 
 FACTORS: list[tuple[str, dict[str, Any]]] = [
@@ -84,7 +97,8 @@ def read_grid(name: str) -> list[Setting]:
         samples = 10             # … with these two fixed
         epsilon = 1.0
 
-    with one table for each sweep, called sources, samples or epsilon.
+    with one table for each sweep, called sources, samples, epsilon or skew (which takes all three
+    others).
     """
     if name in GRIDS:
         return GRIDS[name]
@@ -99,11 +113,11 @@ def read_grid(name: str) -> list[Setting]:
         raise InputError(f"grid {path} is not valid TOML: {error}") from None
     settings: list[Setting] = []
     for sweep, table in document.items():
-        wanted = {"values", *SWEEPS} - {sweep}
+        wanted = {"values", *PLAIN} - {sweep}
         if sweep not in SWEEPS or not isinstance(table, dict) or set(table) != wanted:
             raise InputError(
-                f"grid {path}: [{sweep}] must be one of [sources], [samples], [epsilon], with values "
-                "and the other two"
+                f"grid {path}: [{sweep}] must be one of [sources], [samples], [epsilon], [skew], with "
+                f"values and the others of {', '.join(PLAIN)}"
             )
         values = table.pop("values")
         if not isinstance(values, list) or not values:
@@ -123,4 +137,9 @@ def _checked(path: Path, sweep: str, setting: dict[str, Any]) -> Setting:
                 f"grid {path}: {name} must be a whole number of at least 1, not {value!r}"
             )
     to_nano(setting["epsilon"], f"grid {path}: epsilon")
-    return Setting(sweep, setting["sources"], setting["samples"], float(setting["epsilon"]))
+    skew = setting.get("skew", math.inf)
+    if isinstance(skew, bool) or not isinstance(skew, (int, float)) or not skew > 0:
+        raise InputError(f"grid {path}: skew must be a number above 0, not {skew!r}")
+    return Setting(
+        sweep, setting["sources"], setting["samples"], float(setting["epsilon"]), float(skew)
+    )

@@ -1,4 +1,4 @@
-"""Who comes before whom: here, in the paper, by ECE and by Brier."""
+"""Who comes before whom: here, in the paper, by ECE, by Brier and by AURC."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def _why(method: str, everyone: dict[str, float]) -> str:
     return "; the data do not show why"
 
 
-def ece_against_brier(results: Results) -> list[str]:
-    """Where the Brier score tells another story than the ECE."""
+def ece_against_others(results: Results) -> list[str]:
+    """Where the Brier score and the AURC tell another story than the ECE."""
     if not results.perturbations or len(results.methods) < 2:
         return []
     by_ece, by_brier = (list(medians(results, c)) for c in ("ece_mean", "brier_mean"))
@@ -115,4 +115,12 @@ def ece_against_brier(results: Results) -> list[str]:
                 f"(place {there}): its confidences are right on average, but tell right from wrong "
                 "answers less well."
             )
+    order = medians(results, "aurc_mean")
+    best, worst = next(iter(order)), next(reversed(order))
+    notes.append(
+        f"The AURC, which is about order alone, is least for {best} (median {shown(order[best])}) "
+        f"and greatest for {worst} ({shown(order[worst])}). A temperature hardly changes the order "
+        "of rows and a rising curve of a score not at all, so their AURC is that of the network; "
+        "bins tie rows, and noise can put the bins in a wrong order."
+    )
     return notes

@@ -14,7 +14,7 @@ from privcal.files import replacing
 from privcal.study.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
 from privcal.study.factor_claims import factor_claims
 from privcal.study.figures import Picture, drawing, pictures, save, spoken
-from privcal.study.ranking import beside_the_paper, ece_against_brier
+from privcal.study.ranking import beside_the_paper, ece_against_others
 from privcal.study.render import Table, shown
 from privcal.study.results import Results
 from privcal.study.tables import all_tables, overall
@@ -68,9 +68,14 @@ def _facts(study: Results) -> str:
     return (
         f"{len(config['shifts'])} shifts × {len(config['settings'])} settings × "
         f"{len(config['methods'])} {'variants' if study.is_factors else 'methods'} × "
-        f"{study.trials:,} trials; grid {config['grid']}, "
+        f"{study.trials:,} trials; grid {config['grid']}, {_public(study)}"
         f"seed {config.get('seed', 0)}; privcal {__version__}"
     )
+
+
+def _public(study: Results) -> str:
+    rows = study.config.get("public_rows", 0)
+    return f"{rows:,} public rows, " if rows else ""
 
 
 # --- sections ----------------------------------------------------------------------------
@@ -86,15 +91,16 @@ def _main_sections(main: Results) -> list[tuple[str, str, str]]:
     if ranked is not None:
         table, notes = ranked
         found.append(("ranking", "The order of the methods", _table(table) + _list(notes)))
-    notes = ece_against_brier(main)
+    notes = ece_against_others(main)
     if notes:
         mislead = (
             "<p>The ECE alone can mislead: a constant confidence equal to the accuracy has almost "
             "none, and tells nobody which answers to trust. The Brier score, the mean squared "
-            "error of the confidence, does not forgive that; so it stands beside the ECE "
-            "everywhere here.</p>"
+            "error of the confidence, does not forgive that. The area under the risk–coverage "
+            "curve (AURC), the mean error rate of the k most confident rows over all k, asks only "
+            "whether right answers come before wrong ones. Both stand beside the ECE here.</p>"
         )
-        found.append(("brier", "ECE beside Brier", mislead + _list(notes)))
+        found.append(("brier", "ECE beside Brier and AURC", mislead + _list(notes)))
     if main.perturbations:
         found.append(("more", "More sources, samples, ε", _table(more_helps_table(main))))
     found += [
@@ -115,7 +121,7 @@ def _method(study: Results, factors: Results | None) -> str:
     notes = [
         "For each trial the rows of a shift are split at random into sources of equally many rows "
         "and a test set of all the rest; a method asks the sources, with noise; ECE (15 bins of "
-        "equal width) and Brier are measured on the test set and averaged over trials.",
+        "equal width), Brier and AURC are measured on the test set and averaged over trials.",
         "Noise is simulated here, from the law that real sources' noise has; the methods' code is "
         "the one that ships.",
         "A verdict rests on differences larger than 1.96 standard errors over trials; where it "
@@ -124,6 +130,20 @@ def _method(study: Results, factors: Results | None) -> str:
         "ε is what each source spends on one run. Acc-T, NLL-T, ECE-T and histogram binning are "
         "the paper's; every other name is a method it does not have.",
     ]
+    if "skew" in study.sweeps:
+        notes.append(
+            "Along skew, sources are not alike: their sizes are log-normal, and each has its own "
+            "proportions of labels (in the shift “mixed”, of shifts), from a Dirichlet law whose "
+            "concentration is the skew times the overall proportions. Averages of sums over the "
+            "same rows do not depend on who holds them, so methods that ask for sums notice only "
+            "that the private rows together differ in make-up from the test rows."
+        )
+    if _public(study):
+        notes.append(
+            "Public rows are unperturbed ones, set aside at random and the same for all shifts: "
+            "never private and never tested on. A method named with “public” was given them, "
+            "with their labels."
+        )
     if factors is None:
         notes.append(
             "The directions of the paper's table of factors need a second study: "

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,24 @@ from privcal import methods
 from privcal.errors import InputError
 from privcal.scores import FloatArray
 from privcal.study import paper
-from privcal.study.run import COLUMNS, EXACT, VERSION
+from privcal.study.grids import HETEROGENEOUS, SWEEPS
+from privcal.study.run import CLEAN, COLUMNS, EXACT, VERSION
+from privcal.study.skew import MIXED
 
 if TYPE_CHECKING:
     import polars as pl
 
-CLEAN = "clean"
-SWEEPS = ("sources", "samples", "epsilon")
-EXACT_COLUMNS = ("shift", "method", "halves", "accuracy", "ece_mean", "ece_se", "brier_mean")
+MEASURES = {"ece": "ECE", "brier": "Brier", "aurc": "AURC"}
+EXACT_COLUMNS = (
+    "shift",
+    "method",
+    "halves",
+    "accuracy",
+    "ece_mean",
+    "ece_se",
+    "brier_mean",
+    "aurc_mean",
+)
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,23 @@ class Curve:
 
     x: FloatArray
     ece: FloatArray
-    se: FloatArray
-    """The standard error of `ece` over trials; NaN after a single trial."""
     brier: FloatArray
+    aurc: FloatArray
+    ece_se: FloatArray
+    """The standard error over trials; NaN after a single trial."""
+    brier_se: FloatArray
+    aurc_se: FloatArray
+
+    def of(self, measure: str) -> FloatArray:
+        found: FloatArray = getattr(self, measure)
+        return found
+
+    def se(self, measure: str) -> FloatArray:
+        return self.of(f"{measure}_se")
+
+    def part(self, rows: Any) -> Curve:
+        """Some of its points."""
+        return Curve(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -67,8 +91,9 @@ class Results:
 
     @property
     def perturbations(self) -> list[str]:
-        """The shifts that count in an average."""
-        return [s for s in self.shifts if s != CLEAN]
+        """The shifts that count in an average: not the unperturbed one, nor a mixture of all."""
+        apart = (CLEAN, MIXED) if self.config["grid"] == HETEROGENEOUS else (CLEAN,)
+        return [s for s in self.shifts if s not in apart]
 
     @property
     def methods(self) -> list[str]:
@@ -94,9 +119,12 @@ class Results:
 
     def fixed(self, sweep: str) -> dict[str, float]:
         """What the sweep holds constant."""
-        rest = [name for name in SWEEPS if name != sweep]
         first = next(s for s in self.config["settings"] if s["sweep"] == sweep)
-        return {name: first[name] for name in rest}
+        return {
+            name: first[name]
+            for name in SWEEPS
+            if name != sweep and not (name == "skew" and math.isinf(first[name]))
+        }
 
     def curve(self, method: str, sweep: str, shift: str | None = None) -> Curve:
         """A method along a sweep at one shift; without a shift, averaged over perturbations.
@@ -111,9 +139,8 @@ class Results:
             raise InputError(f"the study of {self.dataset} has no perturbation to average over")
         return Curve(
             each[0].x,
-            np.mean([c.ece for c in each], axis=0),
-            np.sqrt(np.sum([c.se**2 for c in each], axis=0)) / len(each),
-            np.mean([c.brier for c in each], axis=0),
+            *(np.mean([c.of(m) for c in each], axis=0) for m in MEASURES),
+            *(np.sqrt(np.sum([c.se(m) ** 2 for c in each], axis=0)) / len(each) for m in MEASURES),
         )
 
     @cached_property
@@ -124,9 +151,8 @@ class Results:
             part = part.sort(sweep)
             found[str(shift), str(method), str(sweep)] = Curve(
                 part[sweep].to_numpy().astype(np.float64),
-                part["ece_mean"].to_numpy(),
-                part["ece_se"].to_numpy(),
-                part["brier_mean"].to_numpy(),
+                *(part[f"{m}_mean"].to_numpy() for m in MEASURES),
+                *(part[f"{m}_se"].to_numpy() for m in MEASURES),
             )
         return found
 

@@ -11,7 +11,8 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,14 @@ from privcal.confidence import confidence, default_threads
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.fit import Objective, fit_temperature
-from privcal.metrics import ece
-from privcal.scores import FloatArray, Scores
+from privcal.metrics import aurc, brier, ece
+from privcal.scores import IntArray, Scores
 from privcal.study.archive import Archive, read_archive
-from privcal.study.grids import FACTORS, Setting, read_grid
-from privcal.study.simulator import BINS, Simulator
+from privcal.study.grids import FACTORS, HETEROGENEOUS, Setting, read_grid
+from privcal.study.measured import Measured
+from privcal.study.simulator import Simulator
+from privcal.study.skew import MIXED, mixed
+from privcal.study.tabulated import BINS, Tables
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,6 +48,10 @@ COLUMNS = (
     "ece_mean",
     "ece_se",
     "brier_mean",
+    "aurc_mean",
+    "brier_se",
+    "aurc_se",
+    "skew",
 )
 ONE_SOURCE = {"one-source": "accuracy", "one-source-nll": "nll"}
 """The owner's own exact fit has no questions to simulate; it is measured by both objectives."""
@@ -55,7 +63,10 @@ EXACT: dict[str, Objective | None] = {
     "ece-t": "ece",
 }
 HALVES = 3
-VERSION = 1
+PUBLIC = "public"
+"""The option through which a method is given public rows."""
+CLEAN = "clean"
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,7 @@ class Config:
     shifts: list[str]
     trials: int
     seed: int
+    public_rows: int
 
     def to_dict(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
@@ -101,8 +113,26 @@ class Done:
     runs: int
 
 
-def variants(grid: str, names: Sequence[str] | None) -> list[Variant]:
-    """What a study runs: the methods named, or all of them; for `factors`, its variants."""
+@dataclass(frozen=True)
+class Task:
+    """All that is left to do at one shift."""
+
+    archive: Archive
+    shift: str
+    chosen: list[Variant]
+    exact: bool
+    settings: list[Setting]
+    trials: int
+    seed: int
+    public_rows: int
+    keep_trials: bool
+
+
+def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> list[Variant]:
+    """What a study runs: the methods named, or all of them; for `factors`, its variants.
+
+    With public rows, a method that has a use for them runs without them and with them.
+    """
     if grid == "factors":
         found = [Variant(name, tuple(options.items())) for name, options in FACTORS]
         found += [Variant(name) for name in ("uncalibrated", *ONE_SOURCE)]
@@ -112,7 +142,19 @@ def variants(grid: str, names: Sequence[str] | None) -> list[Variant]:
         if name not in known:
             raise InputError(f"there is no method {name!r}; there are {', '.join(known)}")
     ordered = sorted(known, key=lambda n: known.index(n) if n != "one-source-nll" else 1.5)
-    return [Variant(name) for name in ordered if names is None or name in names]
+    found = []
+    for name in ordered:
+        if names is None or name in names:
+            found.append(Variant(name))
+            if public_rows and _takes_public(name):
+                found.append(Variant(name, ((PUBLIC, public_rows),)))
+    return found
+
+
+def _takes_public(name: str) -> bool:
+    if name not in methods.names():
+        return False
+    return any(field.name == PUBLIC for field in fields(methods.make(name)))  # type: ignore[arg-type]
 
 
 def run(
@@ -123,6 +165,7 @@ def run(
     shifts: Sequence[str] | None = None,
     trials: int = 500,
     seed: int = 0,
+    public_rows: int = 0,
     jobs: int | None = None,
     out: str | Path | None = None,
     keep_trials: bool = False,
@@ -135,11 +178,15 @@ def run(
     archives
         Logit archives (parts of one); by default the bundled CIFAR-10-C.
     grid
-        `cifar`, `imagenet`, `factors`, or a TOML file (see `privcal.study.grids.read_grid`).
+        `cifar`, `imagenet`, `factors`, `heterogeneous` (sources that are not alike, see
+        `privcal.study.skew`), or a TOML file (see `privcal.study.grids.read_grid`).
     methods, shifts
         Some of them; by default all.
     trials
         Random splits for each setting.
+    public_rows
+        So many rows of `clean` are set aside, the same for all shifts: never private, never
+        tested on. Methods with an option `public` run without them and, once more, with them.
     jobs
         Processes; by default one for each core. The numbers do not depend on it.
     out
@@ -153,15 +200,17 @@ def run(
     import polars as pl
 
     archive = read_archive(archives)
-    chosen = variants(grid, methods)
+    everywhere = _shifts(archive, grid)
     for shift in shifts or ():
-        if shift not in archive.where:
-            raise InputError(f"there is no shift {shift!r}; there are {', '.join(archive.where)}")
+        if shift not in everywhere:
+            raise InputError(f"there is no shift {shift!r}; there are {', '.join(everywhere)}")
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise InputError(f"trials must be a whole number of at least 1, not {trials!r}")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs must be at least 1, not {jobs}")
     settings = read_grid(grid)
+    _check_public(public_rows, archive, settings)
+    chosen = variants(grid, methods, public_rows)
     config = Config(
         archive.dataset,
         archive.severity,
@@ -169,9 +218,10 @@ def run(
         Path(grid).stem,
         settings,
         [v.label for v in chosen],
-        [s for s in archive.shifts if shifts is None or s in shifts],
+        [s for s in everywhere if shifts is None or s in shifts],
         trials,
         seed,
+        public_rows,
     )
     folder = None if out is None else _Folder(Path(out), config, keep_trials)
     finished = set() if folder is None else folder.finished()
@@ -180,10 +230,12 @@ def run(
         left = [v for v in chosen if (shift, v.label) not in finished]
         exact = grid != "factors" and (shift, "exact") not in finished
         if left or exact:
-            tasks.append((archive, shift, left, exact, settings, trials, seed, keep_trials))
+            tasks.append(
+                Task(archive, shift, left, exact, settings, trials, seed, public_rows, keep_trials)
+            )
     per_piece = len(settings) * trials
     total = per_piece * len(chosen) * len(config.shifts)
-    done = total - per_piece * sum(len(task[2]) for task in tasks)
+    done = total - per_piece * sum(len(task.chosen) for task in tasks)
     if progress:
         progress(None, done, total)
     rows: list[dict[str, Any]] = []
@@ -201,64 +253,122 @@ def run(
     return _sorted(frame, config).select(COLUMNS)
 
 
+def _shifts(archive: Archive, grid: str) -> list[str]:
+    """Those of the archive; where sources are not alike, also one in which shifts are mixed."""
+    if grid != HETEROGENEOUS:
+        return archive.shifts
+    if MIXED in archive.shifts:
+        raise InputError(f"a shift of the archive is called {MIXED!r}, as is one of this grid")
+    return [*archive.shifts, MIXED]
+
+
+def _check_public(public_rows: int, archive: Archive, settings: Sequence[Setting]) -> None:
+    if isinstance(public_rows, bool) or not isinstance(public_rows, int) or public_rows < 0:
+        raise InputError(f"public rows must be a whole number of at least 0, not {public_rows!r}")
+    if public_rows == 0:
+        return
+    if CLEAN not in archive.where:
+        raise InputError(f"public rows are taken from the shift {CLEAN!r}, and there is none")
+    rows, private = len(archive.scores(CLEAN)), max(s.private_rows for s in settings)
+    if public_rows + private >= rows:
+        raise InputError(
+            f"{public_rows:,} public rows and the grid's {private:,} private ones leave none of "
+            f"{rows:,} to test on"
+        )
+
+
 # --- one shift ---------------------------------------------------------------------------
 
 
-def _shift(
-    archive: Archive,
-    shift: str,
-    chosen: Sequence[Variant],
-    exact: bool,
-    settings: Sequence[Setting],
-    trials: int,
-    seed: int,
-    keep_trials: bool,
-) -> Iterator[Done]:
-    scores = archive.scores(shift)
+def _shift(task: Task) -> Iterator[Done]:
+    archive, shift, settings, trials = task.archive, task.shift, task.settings, task.trials
+    scores, groups = _rows(task)
     common = {"dataset": archive.dataset, "shift": shift, "severity": archive.severity}
-    if exact:
-        yield Done(shift, "exact", _exact(scores, common, _seed(seed, shift, "halves")), 0)
-    simulator = Simulator(scores, settings, trials, _seed(seed, shift, "splits"))
-    for variant in chosen:
+    if task.exact:
+        yield Done(shift, "exact", _exact(scores, common, _seed(task.seed, shift, "halves")), 0)
+    simulators = _simulators(task, scores, groups)
+    for variant in task.chosen:
         if variant.method in ONE_SOURCE:
-            measured = _one_source(simulator, settings, ONE_SOURCE[variant.method])
+            measured = _one_source(simulators, ONE_SOURCE[variant.method])
         else:
-            method = methods.make(variant.method, **dict(variant.options))
+            options = dict(variant.options)
+            if PUBLIC in options:
+                options[PUBLIC] = _public(archive, task.public_rows, task.seed)[1]
+            method = methods.make(variant.method, **options)
             measured = {
-                setting: simulator.run(
-                    method,
-                    setting,
-                    _seed(seed, shift, variant.label, *map(repr, vars(setting).values())),
+                setting: simulators[setting].run(
+                    method, setting, _seed(task.seed, shift, variant.label, *_key(setting))
                 )
                 for setting in settings
             }
         rows = []
         for setting in settings:
-            error, brier = measured[setting]
             row = {
                 **common,
                 **asdict(setting),
                 "method": variant.label,
                 "trials": trials,
-                "ece_mean": float(error.mean()),
-                "ece_se": float(error.std(ddof=1) / math.sqrt(trials)) if trials > 1 else math.nan,
-                "brier_mean": float(brier.mean()),
+                **measured[setting].summary(),
             }
-            if keep_trials:
-                row |= {"ece": error.tolist(), "brier": brier.tolist()}
+            if task.keep_trials:
+                row |= {name: v.tolist() for name, v in measured[setting]._asdict().items()}
             rows.append(row)
         yield Done(shift, variant.label, rows, len(settings) * trials)
 
 
-def _one_source(
-    simulator: Simulator, settings: Sequence[Setting], objective: str
-) -> dict[Setting, tuple[FloatArray, FloatArray]]:
+def _rows(task: Task) -> tuple[Scores, IntArray]:
+    """The shift's scores, less the rows set aside, and each row's group (see `skew`)."""
+    if task.shift == MIXED and MIXED not in task.archive.where:
+        scores, groups = mixed(task.archive, _seed(task.seed, MIXED))
+    else:
+        scores = task.archive.scores(task.shift)
+        groups = scores.labels
+    if not task.public_rows:
+        return scores, groups
+    aside, _ = _public(task.archive, task.public_rows, task.seed)
+    rest = np.setdiff1d(np.arange(len(scores)), aside)
+    return scores.take(rest), groups[rest]
+
+
+@lru_cache(maxsize=1)  # once for each process
+def _public(archive: Archive, rows: int, seed: int) -> tuple[IntArray, Scores]:
+    """The rows that are set aside, and what is public of them: the unperturbed scores."""
+    scores = archive.scores(CLEAN)
+    rng = np.random.default_rng(_seed(seed, PUBLIC))
+    aside = np.sort(rng.permutation(len(scores))[:rows])
+    return aside, scores.take(aside)
+
+
+def _simulators(task: Task, scores: Scores, groups: IntArray) -> dict[Setting, Simulator]:
+    """One for all settings of like sources; sources that are not alike are drawn for each."""
+    tables = Tables(scores)
+
+    def make(settings: Sequence[Setting], *names: str) -> Simulator:
+        seed = _seed(task.seed, task.shift, "splits", *names)
+        return Simulator(scores, settings, task.trials, seed, groups, tables)
+
+    alike = [s for s in task.settings if math.isinf(s.skew)]
+    found = dict.fromkeys(alike, make(alike)) if alike else {}
+    for setting in task.settings:
+        if setting not in found:
+            found[setting] = make([setting], *_key(setting))
+    return found
+
+
+def _key(setting: Setting) -> list[str]:
+    """What tells a setting's random numbers from another's."""
+    return [repr(v) for k, v in vars(setting).items() if k != "skew" or math.isfinite(v)]
+
+
+def _one_source(simulators: dict[Setting, Simulator], objective: str) -> dict[Setting, Measured]:
     """ε plays no part, and neither do other sources, but for the rows left to test on."""
-    found: dict[Setting, tuple[FloatArray, FloatArray]] = {}
-    for samples in {setting.samples for setting in settings}:
-        alike = [setting for setting in settings if setting.samples == samples]
-        fitted = simulator.fit_first_source(samples, objective)
-        found.update(zip(alike, simulator.measure_tabulated(fitted, alike), strict=True))
+    found: dict[Setting, Measured] = {}
+    for simulator in dict.fromkeys(simulators.values()):
+        mine = [setting for setting in simulators if simulators[setting] is simulator]
+        for samples in {setting.samples for setting in mine}:
+            alike = [setting for setting in mine if setting.samples == samples]
+            fitted = simulator.fit_first_source(samples, objective)
+            found.update(zip(alike, simulator.measure_tabulated(fitted, alike), strict=True))
     return found
 
 
@@ -272,7 +382,7 @@ def _exact(
     import warnings
 
     rng = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in EXACT}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in EXACT}
     for _ in range(HALVES):
         order = rng.permutation(len(scores))
         fitted, test = (scores.take(np.sort(half)) for half in np.array_split(order, 2))
@@ -282,18 +392,15 @@ def _exact(
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     temperature = fit_temperature(fitted, objective).temperature
-            c = confidence(test.outputs, temperature)
-            brier = float(np.mean((c - test.correct) ** 2))
-            found[name].append((ece(c, test.correct, BINS), brier))
+            c, y = confidence(test.outputs, temperature), test.correct
+            found[name].append((ece(c, y, BINS), brier(c, y), aurc(c, y)))
     return [
         {
             **common,
             "method": name,
             "halves": HALVES,
             "accuracy": float(scores.correct.mean()),
-            "ece_mean": float(np.mean([e for e, _ in values])),
-            "ece_se": float(np.std([e for e, _ in values], ddof=1) / math.sqrt(HALVES)),
-            "brier_mean": float(np.mean([b for _, b in values])),
+            **Measured(*np.array(values).T).summary(),
         }
         for name, values in found.items()
     ]
@@ -308,11 +415,11 @@ def _seed(seed: int, *names: object) -> np.random.SeedSequence:
 # --- processes ---------------------------------------------------------------------------
 
 
-def _work(tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Done]:
+def _work(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
     """What the tasks yield, in whatever order it comes."""
     if jobs == 1:
         for task in tasks:
-            yield from _shift(*task)
+            yield from _shift(task)
         return
     context = multiprocessing.get_context("spawn")  # fork would copy other libraries' threads
     todo, results = context.Queue(), context.Queue()
@@ -359,7 +466,7 @@ def _worker(todo: Any, results: Any) -> None:
     os.environ["PRIVCAL_THREADS"] = "1"  # the processes share the cores already
     while (task := todo.get()) is not None:
         try:
-            for piece in _shift(*task):
+            for piece in _shift(task):
                 results.put(("piece", piece))
         except Exception as error:
             results.put(("error", error))
@@ -425,11 +532,11 @@ class _Folder:
         if exact:
             tables["exact"] = pl.DataFrame(exact, infer_schema_length=None)
         if self.keep_trials:
-            keep = COLUMNS[:8]
+            keep = (*COLUMNS[:8], "skew")
             tables["trials"] = (
                 frame.with_columns(trial=pl.int_ranges(pl.col("trials")))
-                .select(*keep, "trial", "ece", "brier")
-                .explode("trial", "ece", "brier")
+                .select(*keep, "trial", *Measured._fields)
+                .explode("trial", *Measured._fields)
             )
         for name, table in tables.items():
             with replacing(self.path / f"{name}.parquet") as part:
@@ -458,4 +565,5 @@ def _sorted(frame: pl.DataFrame, config: Config) -> pl.DataFrame:
         "sources",
         "samples",
         "epsilon",
+        "skew",
     )

@@ -3,7 +3,8 @@
 For one shift, trial t is one random order of the rows. A setting's private rows are the first
 `sources · samples` of that order and its test rows all the rest, so every setting is a prefix,
 and one gather over the longest prefix serves them all; trials are common to all methods, which
-makes differences sharp.
+makes differences sharp. Sources that are not alike have an order of their own for each setting,
+in which they too are contiguous pieces (see `skew`).
 
 A query's exact sums come from `Query.contributions`, the very integers a Source would sum; the
 search methods ask at a few dozen temperatures only, so each is computed once. The noise of the
@@ -16,43 +17,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from privcal import confidence as kernel
 from privcal.errors import InputError
-from privcal.maps import BinsMap, Map, TemperatureMap
+from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive
-from privcal.metrics import bin_index
+from privcal.metrics import EqualMass, bin_index
 from privcal.privacy.epsilon import NANO, to_nano
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import FloatArray, IntArray, Scores
+from privcal.study.cells import RankCells, private_counts, tied_aurc
+from privcal.study.curves import measure_curves
 from privcal.study.grids import Setting
-
-BINS = 15
-"""Of the ECE that a study measures."""
-
-TABULATED = np.geomspace(0.5, 3.0, 129)
-"""Temperatures at which every row is tabulated for methods that end at many of them."""
-
-_FINE = 32
-"""Points of the fine grid between two of them."""
+from privcal.study.measured import Measured
+from privcal.study.skew import draw_sources
+from privcal.study.tabulated import BINS, FINE, TABULATED, Tables, interpolate, place
 
 _FEW = 64
 """Up to so many different temperatures at once, each is computed exactly."""
+
+KNOTS = np.concatenate([np.geomspace(0.5, 1, 4), np.geomspace(1, 3, 6)[1:]])
+"""Temperatures at which rows are ranked: their order changes slowly in between."""
+
+_COARSE = 96
+"""Cells of a ranking that is only for the AURC."""
+
+_CELLS = 1024
+"""Cells of a ranking on which curves are measured."""
+
+_FEW_SCORES = 4
+"""Up to so many scores (temperatures) of curves, they are measured on cells."""
+
+_PARTS = 24
+"""Parts of a bin, for the order of its rows where a map leaves them as they were."""
 
 
 class Simulator:
     """All trials of one shift."""
 
     def __init__(
-        self, scores: Scores, settings: Sequence[Setting], trials: int, seed: np.random.SeedSequence
+        self,
+        scores: Scores,
+        settings: Sequence[Setting],
+        trials: int,
+        seed: np.random.SeedSequence,
+        groups: IntArray | None = None,
+        tables: Tables | None = None,
     ) -> None:
+        """`groups` of rows are by default their labels; they matter to a skewed setting only,
+        which must be alone."""
         self.scores = scores
         self.trials = trials
+        self.tables = tables or Tables(scores)
         self.prefixes = sorted({s.private_rows for s in settings})
         if self.prefixes[-1] >= len(scores):
             raise InputError(
@@ -61,9 +81,18 @@ class Simulator:
             )
         scores.outputs.remembered = {}  # several queries ask at the same temperatures
         rng = np.random.default_rng(seed)
-        self.order = np.stack(
-            [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
-        )
+        self.first: IntArray | None = None
+        """The size of each trial's first source, where sources are not alike."""
+        if all(math.isinf(s.skew) for s in settings):
+            self.order = np.stack(
+                [rng.permutation(len(scores))[: self.prefixes[-1]] for _ in range(trials)]
+            )
+        else:
+            [setting] = settings
+            group = scores.labels if groups is None else groups
+            drawn = [draw_sources(rng, group, setting) for _ in range(trials)]
+            self.order = np.stack([rows for rows, _ in drawn])
+            self.first = np.array([sizes[0] for _, sizes in drawn])
         # Kept between gathers: fresh memory for each would cost more than the gather.
         self._numbers, self._cells = np.empty(self.order.shape), np.empty_like(self.order)
         self._starts = np.array([0, *self.prefixes[:-1]])
@@ -71,16 +100,16 @@ class Simulator:
         self._sums: dict[Query, IntArray] = {}
         self._totals: dict[Query, IntArray] = {}
         self._brier: dict[float, tuple[FloatArray, float]] = {}
-        self._fine_totals: dict[int, FloatArray] = {}
         self._by_bin: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
+        self._in_bins: dict[int, _Parts] = {}
+        self._aurc: dict[float, FloatArray] = {}
+        self._ranked: dict[float, RankCells] = {}
 
     def column(self, setting: Setting) -> int:
         return self.prefixes.index(setting.private_rows)
 
-    def run(
-        self, method: Method, setting: Setting, seed: np.random.SeedSequence
-    ) -> tuple[FloatArray, FloatArray]:
-        """ECE and Brier score on the test rows of every trial, after `method` at `setting`."""
+    def run(self, method: Method, setting: Setting, seed: np.random.SeedSequence) -> Measured:
+        """The measures on the test rows of every trial, after `method` at `setting`."""
         rng = np.random.default_rng(seed)
         noisy = math.isfinite(setting.epsilon)
         nano = to_nano(setting.epsilon) if noisy else NANO
@@ -117,10 +146,10 @@ class Simulator:
         """The same for many temperatures, by interpolating each private row's own table."""
         rows = self.order[:, : setting.private_rows]
         if isinstance(query, Nll):
-            nll = _interpolate(self._nll_table, rows, _place(temperatures))
+            nll = interpolate(self.tables.nll, rows, place(temperatures))
             values = np.clip(nll, 0.0, query.clip)
         elif isinstance(query, (Gap, BinnedGap)):
-            c = _interpolate(self._confidence_table, rows, _place(temperatures))
+            c = interpolate(self.tables.confidence, rows, place(temperatures))
             values = self.scores.correct[rows] - c
             if isinstance(query, BinnedGap):
                 cells = np.arange(self.trials)[:, None] * query.bins + bin_index(c, query.bins)
@@ -176,8 +205,8 @@ class Simulator:
 
     # --- measuring ----------------------------------------------------------------------
 
-    def measure(self, maps: Sequence[Map], setting: Setting) -> tuple[FloatArray, FloatArray]:
-        """ECE and Brier score on the test rows of every trial after its map."""
+    def measure(self, maps: Sequence[Map], setting: Setting) -> Measured:
+        """ECE, Brier score and AURC on the test rows of every trial after its map."""
         kinds = {type(m) for m in maps}
         if kinds == {TemperatureMap}:
             return self._measure_temperatures(
@@ -186,14 +215,14 @@ class Simulator:
             )
         if kinds == {BinsMap}:
             return self._measure_bins(maps, setting)  # type: ignore[arg-type]
+        if kinds == {CurveMap} and len({m.temperature for m in maps}) <= _FEW_SCORES:  # type: ignore[attr-defined]
+            return self._measure_curves(maps, setting)  # type: ignore[arg-type]
         return self._measure_any(maps, setting)
 
     def _test_rows(self, setting: Setting) -> int:
         return len(self.scores) - setting.private_rows
 
-    def _measure_temperatures(
-        self, temperatures: FloatArray, setting: Setting
-    ) -> tuple[FloatArray, FloatArray]:
+    def _measure_temperatures(self, temperatures: FloatArray, setting: Setting) -> Measured:
         different = np.unique(temperatures)
         if len(different) > _FEW:
             return self.measure_tabulated(temperatures, [setting])[0]
@@ -206,7 +235,29 @@ class Simulator:
             ece[here] = np.abs(self._totals[query] - gaps).sum(axis=1) / (GRID * n)
             squares, total = self._squares(float(temperature))
             brier[here] = (total - squares[here, column]) / n
-        return ece, brier
+        return Measured(ece, brier, self._aurc_at(temperatures, setting))
+
+    def _aurc_at(self, temperatures: FloatArray, setting: Setting) -> FloatArray:
+        """Interpolated between `KNOTS`; beyond them, of each temperature itself."""
+        column = self.column(setting)
+        at = np.interp(np.log(temperatures), np.log(KNOTS), np.arange(len(KNOTS)))
+        found = np.zeros(self.trials)
+        for knot, temperature in enumerate(KNOTS):
+            share = np.maximum(1 - np.abs(at - knot), 0)
+            if share.any():
+                found += share * self._ranked_aurc(temperature)[:, column]
+        for temperature in {float(t) for t in temperatures if not KNOTS[0] <= t <= KNOTS[-1]}:
+            here = temperatures == temperature
+            found[here] = self._ranked_aurc(temperature)[here, column]
+        return found
+
+    def _ranked_aurc(self, temperature: float) -> FloatArray:
+        """AURC (trials, prefixes) of the rows in their order at a temperature."""
+        if temperature not in self._aurc:
+            c = self._double_confidence(temperature)
+            cells = RankCells(c, self.scores.correct, self.order, self.prefixes, _COARSE)
+            self._aurc[temperature] = cells.aurc
+        return self._aurc[temperature]
 
     def _squares(self, temperature: float) -> tuple[FloatArray, float]:
         """Σ (confidence − correct)²: over every trial's prefixes, and over all rows."""
@@ -217,43 +268,30 @@ class Simulator:
             self._brier[temperature] = parts, float(rows.sum())
         return self._brier[temperature]
 
-    @cached_property
-    def _confidence_table(self) -> npt.NDArray[np.float32]:
-        """Every row's confidence at each of `TABULATED`."""
-        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
-        for g, temperature in enumerate(TABULATED):
-            table[g] = kernel.confidence(self.scores.outputs, temperature)
-        return table
-
-    @cached_property
-    def _slope_table(self) -> npt.NDArray[np.float32]:
-        """The slope of every row's NLL in 1/T at each of `TABULATED`."""
-        table = np.empty((len(TABULATED), len(self.scores)), np.float32)
-        for g, temperature in enumerate(TABULATED):
-            outputs = self.scores.outputs
-            _, mean, _ = kernel.moments(outputs, 1 / temperature, outputs.dtype)
-            table[g] = mean - self.scores.label_margin
-        return table
-
-    @cached_property
-    def _nll_table(self) -> npt.NDArray[np.float32]:
-        return np.stack([kernel.nll(self.scores, t) for t in TABULATED]).astype(np.float32)
-
     def fit_first_source(self, samples: int, objective: str) -> FloatArray:
         """The exact temperature of each trial's first source, to the error of the table.
 
-        Both objectives are the root of a function that is monotone in T.
+        Both objectives are the root of a function that is monotone in T. The source has
+        `samples` rows, or where sources are not alike as many as it has.
         """
-        rows = self.order[:, :samples]
+        sizes = self.first
+        rows = self.order[:, : samples if sizes is None else sizes.max()]
+        correct = self.scores.correct[rows]
+
+        def mean(values: npt.NDArray[Any]) -> FloatArray:
+            if sizes is None:
+                return np.asarray(values.mean(axis=1, dtype=np.float64))
+            mine = np.arange(values.shape[1]) < sizes[:, None]
+            return np.asarray(values.sum(axis=1, dtype=np.float64, where=mine) / sizes)
+
         if objective == "accuracy":
-            table, target = self._confidence_table, self.scores.correct[rows].mean(axis=1)
+            table, target = self.tables.confidence, mean(correct)
         else:
-            table, target = self._slope_table, np.zeros(self.trials)
+            table, target = self.tables.slope, np.zeros(self.trials)
         flat, width = table.ravel(), table.shape[1]
 
         def excess(place: IntArray) -> FloatArray:
-            values = flat[rows + (place * width)[:, None]].mean(axis=1, dtype=np.float64)
-            return np.asarray(values - target)
+            return np.asarray(mean(flat[rows + (place * width)[:, None]]) - target)
 
         # Decreasing in T: halve until the root is between two neighbours, or beyond an end.
         left = np.zeros(self.trials, np.int64)
@@ -270,7 +308,7 @@ class Simulator:
 
     def measure_tabulated(
         self, temperatures: FloatArray, settings: Sequence[Setting]
-    ) -> list[tuple[FloatArray, FloatArray]]:
+    ) -> list[Measured]:
         """The measures at several settings, for many temperatures: each is moved to the nearest
         of a fine grid, and each row's confidence there is interpolated between `TABULATED`.
 
@@ -279,11 +317,11 @@ class Simulator:
         if temperatures.min() < TABULATED[0] or temperatures.max() > TABULATED[-1]:
             maps = [TemperatureMap(t) for t in temperatures]
             return [self._measure_any(maps, setting) for setting in settings]
-        places = np.rint(_place(temperatures) * _FINE).astype(np.int64)
-        totals = np.stack([self._fine_total(int(place)) for place in places])
+        places = np.rint(place(temperatures) * FINE).astype(np.int64)
+        totals = np.stack([self.tables.fine_total(int(at)) for at in places])
         ends = sorted({setting.private_rows for setting in settings})
         rows = self.order[:, : ends[-1]]
-        c = _interpolate(self._confidence_table, rows, places / _FINE)
+        c = interpolate(self.tables.confidence, rows, places / FINE)
         gap = self.scores.correct[rows] - c
         segment = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
         begins = (np.arange(self.trials)[:, None] * len(ends) + segment) * BINS
@@ -295,24 +333,11 @@ class Simulator:
         for setting in settings:
             column, n = ends.index(setting.private_rows), self._test_rows(setting)
             ece = np.abs(totals[:, :BINS] - private[:, column]).sum(axis=1) / n
-            found.append((ece, (totals[:, BINS] - squares[:, column]) / n))
+            brier = (totals[:, BINS] - squares[:, column]) / n
+            found.append(Measured(ece, brier, self._aurc_at(temperatures, setting)))
         return found
 
-    def _fine_total(self, place: int) -> FloatArray:
-        """Binned gaps of all rows, and the sum of their squares, at a point of the fine grid."""
-        if place not in self._fine_totals:
-            low = min(place // _FINE, len(TABULATED) - 2)
-            share = np.float32(place / _FINE - low)
-            table = self._confidence_table
-            c = (table[low] * (1 - share) + table[low + 1] * share).astype(np.float64)
-            gap = self.scores.correct - c
-            found = np.bincount(bin_index(c, BINS), gap, BINS)
-            self._fine_totals[place] = np.array([*found, gap @ gap])
-        return self._fine_totals[place]
-
-    def _measure_bins(
-        self, maps: Sequence[BinsMap], setting: Setting
-    ) -> tuple[FloatArray, FloatArray]:
+    def _measure_bins(self, maps: Sequence[BinsMap], setting: Setting) -> Measured:
         """All rows of a bin get one value, so counts by bin are all that is needed."""
         values = np.array([m.values for m in maps], np.float64)  # None becomes NaN
         bins = values.shape[1]
@@ -331,7 +356,77 @@ class Simulator:
         replaced = count * value**2 - 2 * value * correct + correct
         n = self._test_rows(setting)
         brier = np.where(known, replaced, squares).sum(axis=1) / n
-        return np.abs(ece_bins).sum(axis=1) / n, brier
+        ece = np.abs(ece_bins).sum(axis=1) / n
+        return Measured(ece, brier, self._aurc_of_bins(values, count - correct, count, setting))
+
+    def _aurc_of_bins(
+        self, values: FloatArray, wrong: FloatArray, rows: FloatArray, setting: Setting
+    ) -> FloatArray:
+        """A bin's rows are tied at its value; where it has none, its parts keep their order."""
+        found = self._parts_of_bins(values.shape[1])
+        known = np.nonzero(~np.isnan(values) & (rows > 0))
+        trial, b = np.nonzero(np.isnan(values) & (rows > 0))
+        part = (b[:, None] * _PARTS + np.arange(_PARTS)).ravel()
+        trial = np.repeat(trial, _PARTS)
+        some = found.total.sum(axis=0)[part] > 0  # a sparse bin has fewer parts
+        part, trial = part[some], trial[some]
+        here = found.total[:, part] - found.private[self.column(setting), :, part, trial].T
+        bins = known[0], values[known], wrong[known], rows[known]
+        kept = trial, found.confidence[part], here[0], here.sum(axis=0)
+        return tied_aurc(*(np.concatenate(pair) for pair in zip(bins, kept, strict=True)))
+
+    def _parts_of_bins(self, bins: int) -> _Parts:
+        """Bins at T = 1 cut into parts of about equally many rows."""
+        if bins not in self._in_bins:
+            c = self._double_confidence(1.0)
+            # In the very bins of `_bins`, which are those of single precision.
+            where = bin_index(kernel.confidence(self.scores.outputs, 1.0), bins)
+            size = np.bincount(where, minlength=bins)
+            rank = np.empty(len(c), np.int64)
+            rank[np.lexsort((c, where))] = np.arange(len(c))
+            rank -= (size.cumsum() - size)[where]
+            part = where * _PARTS + rank * _PARTS // size[where]
+            length = bins * _PARTS
+            code = part + length * self.scores.correct
+            total = np.bincount(code, minlength=2 * length)
+            counts = private_counts(code, self.order, self.prefixes, 2 * length)
+            narrow = np.min_scalar_type(int(total.max()))
+            private = np.stack([found.astype(narrow) for found in counts])
+            total = total.reshape(2, length)
+            self._in_bins[bins] = _Parts(
+                np.bincount(part, c, length) / np.maximum(total.sum(axis=0), 1),
+                total,
+                private.reshape(len(self.prefixes), 2, length, self.trials),
+            )
+        return self._in_bins[bins]
+
+    def _double_confidence(self, temperature: float) -> FloatArray:
+        """As maps have it: in single precision, many confidences are tied at 1."""
+        sums = kernel.exp_sums(self.scores.outputs, temperature, dtype=np.float64)
+        return np.asarray(1 / sums)
+
+    def _measure_curves(self, maps: Sequence[CurveMap], setting: Setting) -> Measured:
+        column = self.column(setting)
+        temperatures = np.array([m.temperature for m in maps])
+        found = Measured(*(np.empty(self.trials) for _ in Measured._fields))
+        for temperature in np.unique(temperatures):
+            here = np.flatnonzero(temperatures == temperature)
+            cells = self._score_cells(float(temperature))
+            some = [maps[trial] for trial in here.tolist()]
+            found.ece[here], found.brier[here] = measure_curves(some, cells, column, here, BINS)
+            found.aurc[here] = cells.aurc[here, column]
+        return found
+
+    def _score_cells(self, temperature: float) -> RankCells:
+        """Rows in the order of their log-odds at a temperature; a few such are kept."""
+        if temperature not in self._ranked:
+            while len(self._ranked) >= _FEW_SCORES:
+                del self._ranked[next(iter(self._ranked))]
+            s = kernel.log_odds(self.scores.outputs, temperature)
+            self._ranked[temperature] = RankCells(
+                s, self.scores.correct, self.order, self.prefixes, _CELLS, keep=True
+            )
+        return self._ranked[temperature]
 
     def _bins(self, bins: int) -> list[tuple[FloatArray, FloatArray]]:
         """By bin at T = 1, over prefixes and over all rows: rows, correct rows, squares, and the
@@ -353,34 +448,31 @@ class Simulator:
             self._by_bin[bins] = found
         return self._by_bin[bins]
 
-    def _measure_any(self, maps: Sequence[Map], setting: Setting) -> tuple[FloatArray, FloatArray]:
+    def _measure_any(self, maps: Sequence[Map], setting: Setting) -> Measured:
         """Any map, one run at a time: slow, and needs nothing to be known of it."""
-        ece, brier = np.empty(self.trials), np.empty(self.trials)
+        measured = Measured(*(np.empty(self.trials) for _ in Measured._fields))
         for trial, found in enumerate(maps):
             test = np.ones(len(self.scores), bool)
             test[self.order[trial, : setting.private_rows]] = False
             c = found.confidence(self.scores)[test]
-            gap = self.scores.correct[test] - c
-            ece[trial] = np.abs(np.bincount(bin_index(c, BINS), gap, BINS)).sum() / len(c)
-            brier[trial] = gap @ gap / len(c)
-        return ece, brier
+            correct = self.scores.correct[test]
+            gap = correct - c
+            gaps = np.bincount(bin_index(c, BINS), gap, BINS)
+            measured.ece[trial] = np.abs(gaps).sum() / len(c)
+            measured.brier[trial] = gap @ gap / len(c)
+            measured.aurc[trial] = EqualMass(c, correct).aurc
+        return measured
 
 
-def _place(temperatures: FloatArray) -> FloatArray:
-    """Where temperatures lie among `TABULATED`, as a fractional index: linear in log T."""
-    return np.interp(np.log(temperatures), np.log(TABULATED), np.arange(len(TABULATED)))
+class _Parts(NamedTuple):
+    """`_PARTS` parts of each bin, in order of confidence."""
 
-
-def _interpolate(
-    table: npt.NDArray[np.float32], rows: npt.NDArray[np.integer[Any]], places: FloatArray
-) -> FloatArray:
-    """What a table says of each trial's rows (trials, r) at the trial's place."""
-    low = np.minimum(places.astype(np.int64), len(table) - 2)
-    share = (places - low)[:, None]
-    # One trial reads two lines of the table only, which stay in cache.
-    at = rows + (low * table.shape[1])[:, None]
-    flat = table.ravel()
-    return np.asarray(flat[at] * (1 - share) + flat[at + table.shape[1]] * share)
+    confidence: FloatArray
+    """The mean of each part."""
+    total: IntArray
+    """Wrong and right rows of each."""
+    private: npt.NDArray[np.unsignedinteger[Any]]
+    """The same of every trial's private rows: (prefixes, 2, parts, trials)."""
 
 
 def average_noise(

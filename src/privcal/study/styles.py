@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privcal import methods
-from privcal.study.paper import METHODS
-from privcal.study.run import ONE_SOURCE
+from privcal.study.results import read_label
+from privcal.study.run import ONE_SOURCE, PUBLIC
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,26 @@ FIXED = {
     "ece-t": Style("#009E73", "^"),
     "nll-t": Style("#0072B2", "v"),
     "acc-t": Style("#D55E00", "D"),
+    # Ours, beside the paper's.
+    "one-source-nll": Style("#E69F00", "<"),
+    "one-hot-binning": Style("#CC79A7", ">"),
+    "sketch": Style("#882255", "*"),
 }
-COLOURS = ("#E69F00", "#CC79A7", "#882255", "#999933", "#332288")
+COLOURS = ("#999933", "#332288", "#44AA99", "#AA4499", "#661100")
 MARKERS = ("<", ">", "*", "P", "d", "X", "p")
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (4, 1, 1, 1)), (0, (1, 1)))
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """A style for each method: the paper's have theirs, others get one by their place.
+    """A style for each method: the paper's and some of ours have theirs, others get one by their
+    place, and a method with public rows is dashed in its own colour.
 
     The place is that in the list of all methods, so that a study of some of them looks the same
     as one of all; methods that are in the results but not installed here come after.
     """
-    installed = [n for n in (*ONE_SOURCE, *methods.names()) if n not in METHODS]
-    rest = dict.fromkeys([*installed, *(n for n in names if n not in METHODS)])
+    public = {n: read_label(n).method for n in names if PUBLIC in read_label(n).options}
+    plain = [public.get(n, n) for n in names]
+    rest = dict.fromkeys(n for n in (*ONE_SOURCE, *methods.names(), *plain) if n not in FIXED)
     found = dict(FIXED)
     for place, name in enumerate(rest):
         found[name] = Style(
@@ -53,4 +59,5 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
             MARKERS[place % len(MARKERS)],
             DASHES[place // len(COLOURS) % len(DASHES)],
         )
+    found |= {n: replace(found[method], dashes="--") for n, method in public.items()}
     return {name: found[name] for name in names}

@@ -8,14 +8,15 @@ import numpy as np
 
 from privcal.scores import FloatArray
 from privcal.study.render import FORMATS, Cell, Table, lowest, render
-from privcal.study.results import CLEAN, Curve, Label, Results, load, number, ordered, read_label
+from privcal.study.results import MEASURES, Curve, Label, Results, load, number, ordered, read_label
 from privcal.study.run import EXACT, HALVES
 
 __all__ = ["FORMATS", "Table", "all_tables", "load", "render"]
 
-BRIER = (
+BESIDE = (
     "Brier: mean squared error of the confidence; read it beside the ECE, which a constant "
-    "confidence would make almost zero."
+    "confidence would make almost zero. AURC: mean error rate of the k most confident rows, over "
+    "all k; it knows nothing but their order."
 )
 FACTORS = {
     "iterations": "more iterations (K)",
@@ -31,7 +32,7 @@ def all_tables(results: Results) -> list[Table]:
     if results.is_factors:
         return factor_tables(results) if results.perturbations else []
     found = [overall(results)] if results.perturbations else []
-    found += [by_shift(results, "ece_mean", "ECE"), by_shift(results, "brier_mean", "Brier")]
+    found += [by_shift(results, f"{measure}_mean", name) for measure, name in MEASURES.items()]
     if results.exact is not None:
         found += [without_privacy(results), accuracies(results)]
     return found
@@ -42,7 +43,7 @@ def cells_of(results: Results, method: str, column: str) -> FloatArray:
     import polars as pl
 
     of_method = results.results.filter(
-        (pl.col("method") == method) & (pl.col("shift") != CLEAN),
+        (pl.col("method") == method) & pl.col("shift").is_in(results.perturbations),
     )
     return of_method[column].to_numpy()
 
@@ -53,18 +54,20 @@ def overall(results: Results) -> Table:
     header = ["method", "median ECE", "mean ECE"]
     if reported:
         header += ["median ECE (paper)", "mean ECE (paper)"]
-    header += ["median Brier", "mean Brier"]
+    header += ["median Brier", "mean Brier", "median AURC", "mean AURC"]
     rows: list[tuple[Cell, ...]] = []
     for method in results.methods:
         row: list[Cell] = [method, *_middle(cells_of(results, method, "ece_mean"))]
         if reported:
             theirs = reported.under_privacy.get(method, {})
             row += [theirs.get("median"), theirs.get("mean")]
-        rows.append((*row, *_middle(cells_of(results, method, "brier_mean"))))
+        for column in ("brier_mean", "aurc_mean"):
+            row += _middle(cells_of(results, method, column))
+        rows.append(tuple(row))
     settings, perturbations = len(results.config["settings"]), len(results.perturbations)
     caption = (
         f"Over {perturbations} perturbations × {settings} settings, each the mean of "
-        f"{results.trials} trials; the unperturbed scores do not count. Lower is better. {BRIER}"
+        f"{results.trials} trials; the unperturbed scores do not count. Lower is better. {BESIDE}"
     )
     if reported:
         caption += f" Paper: its Table 1, {reported.name}, with a network of its own."
@@ -112,7 +115,7 @@ def without_privacy(results: Results) -> Table:
     header = ["shift"]
     for method in EXACT:
         header += [method, f"{method} (paper)"] if reported else [method]
-    header += [f"{method} Brier" for method in EXACT]
+    header += [f"{method} {name}" for name in ("Brier", "AURC") for method in EXACT]
 
     def row(shift: str) -> tuple[Cell, ...]:
         cells: list[Cell] = [shift]
@@ -120,18 +123,21 @@ def without_privacy(results: Results) -> Table:
             cells.append(float(ours[shift, method]["ece_mean"]))
             if reported:
                 cells.append(reported.without_privacy.get(shift, {}).get(method))
-        return (*cells, *(float(ours[shift, method]["brier_mean"]) for method in EXACT))
+        for column in ("brier_mean", "aurc_mean"):
+            cells += [float(ours[shift, method][column]) for method in EXACT]
+        return tuple(cells)
 
     rows = [row(s) for s in results.perturbations]
     if rows:
         rows.append((f"mean of these {len(rows)}", *_means(rows)))
-    rows += [row(s) for s in results.shifts if s == CLEAN]
+    rows += [row(s) for s in results.shifts if s not in results.perturbations]
     step = 2 if reported else 1
     fits = range(1, 1 + step * len(EXACT))
-    groups = [list(fits)[k::step] for k in range(step)] + [list(range(fits.stop, len(header)))]
+    groups = [list(fits)[k::step] for k in range(step)]
+    groups += [list(range(k, k + len(EXACT))) for k in range(fits.stop, len(header), len(EXACT))]
     caption = (
         "ECE of exact fits, without privacy. Ours: fitted to one random half, measured on the "
-        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BRIER}"
+        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BESIDE}"
     )
     return Table(
         "without-privacy",
@@ -196,6 +202,8 @@ def point(sweep: str, x: float) -> str:
     """A point of a sweep, in words."""
     if sweep == "epsilon":
         return "no noise" if np.isinf(x) else f"ε = {number(x)}"
+    if sweep == "skew":
+        return f"skew {number(x)}"
     return f"{number(x)} {sweep}"
 
 
@@ -211,7 +219,7 @@ def _option(results: Results, option: str, labels: Sequence[Label]) -> Table:
     sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
     curves = [results.curve(label.text, sweep) for label in labels]
     rows: list[tuple[Cell, ...]] = [
-        (label.method, label.options[option], *curve.ece.tolist(), *curve.brier.tolist())
+        (label.method, label.options[option], *_figures(curve))
         for label, curve in zip(labels, curves, strict=True)
     ]
     best: set[tuple[int, int]] = set()
@@ -232,8 +240,7 @@ def _option(results: Results, option: str, labels: Sequence[Label]) -> Table:
 def _sweep(results: Results, sweep: str, name: str, labels: Sequence[Label]) -> Table:
     curves = [results.curve(label.text, sweep) for label in labels]
     rows: list[tuple[Cell, ...]] = [
-        (label.method, *curve.ece.tolist(), *curve.brier.tolist())
-        for label, curve in zip(labels, curves, strict=True)
+        (label.method, *_figures(curve)) for label, curve in zip(labels, curves, strict=True)
     ]
     best = set().union(
         *(lowest(rows, [(r, c) for r in range(len(rows))]) for c in range(1, len(rows[0])))
@@ -249,7 +256,11 @@ def _sweep(results: Results, sweep: str, name: str, labels: Sequence[Label]) -> 
 
 
 def _headings(sweep: str, curve: Curve) -> list[str]:
-    return [f"{what}, {point(sweep, x)}" for what in ("ECE", "Brier") for x in curve.x]
+    return [f"{what}, {point(sweep, x)}" for what in MEASURES.values() for x in curve.x]
+
+
+def _figures(curve: Curve) -> list[float]:
+    return [float(value) for measure in MEASURES for value in curve.of(measure)]
 
 
 def _factor_caption(results: Results, sweep: str, also: str) -> str:
