@@ -31,7 +31,8 @@ ORDER = [
     ["advise"],
     ["cli"],
 ]
-# The packages `methods`, `study` and `advise` are one place each; only methods.base and .search are lower.
+# The packages `methods`, `study` and `advise` are one place each; only methods.base and .search
+# are lower.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = ("methods", "study", "advise")
 METHODS_KNOW = {"errors", "scores", "confidence", "queries", "maps", "privacy.epsilon"}

@@ -18,8 +18,8 @@ from privcal.privacy.epsilon import to_nano
 from privcal.scores import Scores
 from privcal.sketch.reading import Reading
 from privcal.study.archive import Archive, read_archive
+from privcal.study.run import CLEAN
 
-CLEAN = "clean"
 DEFAULT_EPSILON = 1.0
 
 MAX_DRAWS = 10**8

@@ -28,9 +28,7 @@ from privcal.privacy.epsilon import to_nano
 from privcal.queries import GRID, Query
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
 from privcal.study.simulator import average_noise
-
-BINS = 15
-"""Of the ECE, as in the study."""
+from privcal.study.tabulated import BINS
 
 ONE_SOURCE_BOUNDS = (0.5, 3.0)
 _TEMPERATURES = np.geomspace(*ONE_SOURCE_BOUNDS, 49)

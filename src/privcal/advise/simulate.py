@@ -15,14 +15,11 @@ from privcal.confidence import default_threads
 from privcal.errors import InputError
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
-from privcal.methods.sketch import UNCLEAR
 from privcal.scores import IntArray, Scores
 from privcal.sketch.reading import Reading
 from privcal.study.archive import Archive
-from privcal.study.run import Variant
+from privcal.study.run import CLEAN, PUBLIC, Variant
 
-CLEAN = "clean"
-PUBLIC = "public"
 MAX_PUBLIC = 2000
 """More clean rows than this are not simulated: they would hardly say more."""
 
@@ -166,7 +163,7 @@ def _unclear(method: Method, maps: Sequence[Map]) -> float | None:
     """The share of trials in which the noise drowned the data, where the method says so."""
     if not hasattr(method, "reading"):
         return None
-    return float(np.mean([map.provenance.get("note") == UNCLEAR for map in maps]))
+    return float(np.mean(["note" in map.provenance for map in maps]))  # that of an unclear total
 
 
 def _set_aside(task: Task, shift: str, size: int) -> tuple[Scores | None, IntArray]:

@@ -79,8 +79,9 @@ def caveat(dataset: str, shifts: int, *, bundled: bool) -> str:
     what = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
     return (
-        f"This plan rests on {what} and {of}; your shift may be milder or worse. Ranges are the "
-        f"{RANGE[0]}th to {RANGE[1]}th percentile over these shifts of what is expected at each."
+        f"This plan rests on {what} and {of}, with sources that are alike; your shift may be milder "
+        f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "
+        "what is expected at each."
     )
 
 
