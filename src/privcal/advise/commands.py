@@ -101,10 +101,13 @@ def _table(plan: Plan) -> Table:
     table = Table(
         title=f"{point.sources:,} sources of {plan.samples:,} rows, ε = {point.epsilon:g} at each\n"
         f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
-        caption="Mean over shifts ± Monte-Carlo standard error, [10th, 90th percentile over "
-        "shifts]. Lower is better; read ECE and Brier together. prior: the sketch's map before any "
-        "answer. one-source: a source's own exact fit, which never leaves it.",
+        caption="Mean over shifts (10th–90th percentile over shifts). Monte-Carlo standard errors "
+        f"of the means: at most {_largest(plan, 0)} for ECE, {_largest(plan, 1)} for Brier. Lower "
+        "is better; read both. prior: the sketch's map before any answer. one-source: a source's "
+        "own exact fit, which never leaves it.",
         box=box.SIMPLE_HEAD,
+        collapse_padding=True,  # fits in 80 columns
+        pad_edge=False,
     )
     search = plan.search if plan.search is not None and plan.search.found else None
     columns = ["method", "ECE", "Brier"]
@@ -114,7 +117,7 @@ def _table(plan: Plan) -> Table:
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for one in point.expected:
         style = "bold" if one.method == plan.method else None
-        cells = [one.method, *(f"{f.mean:.3f} ± {f.se:.3f} {_range(f)}" for f in _both(one))]
+        cells = [one.method, *(f"{f.mean:.3f} {_range(f)}" for f in _both(one))]
         if search is not None:
             cells.append(_needed(plan, one))
         table.add_row(*cells, style=style)
@@ -143,8 +146,16 @@ def _both(one: Expected) -> tuple[Figure, Figure]:
     return one.ece, one.brier
 
 
+def _largest(plan: Plan, which: int) -> str:
+    return f"{max(_both(one)[which].se for one in plan.point.expected):.4f}"
+
+
 def _range(figure: Figure) -> str:
-    return f"[{figure.low:.3f}, {figure.high:.3f}]"
+    return f"({_short(figure.low)}–{_short(figure.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
 
 
 def _needed(plan: Plan, one: Expected) -> str:
@@ -154,5 +165,5 @@ def _needed(plan: Plan, one: Expected) -> str:
         return "reached" if plan.target_ece and one.ece.mean <= plan.target_ece else ""
     found = plan.search.found[one.method]
     if found.value is None:
-        return f"> {found.failed:,g} (floor {found.floor:.3f})"
+        return f"> {found.failed:,g}, floor {_short(found.floor)}"
     return f"{found.value:,g}" + (f" ({found.failed:,g} fails)" if found.failed else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privcal.advise.choice import Choice, free, judge, wins
 from privcal.advise.plan import PRIOR, RANGE, UNCALIBRATED, Enough, Expected, Point, Search, Verdict
 from privcal.advise.search import MAX_EPSILON, Smallest
+from privcal.study.run import PUBLIC
 
 OPENING: dict[Verdict, str] = {
     "yes": "Yes, there is enough data",
@@ -17,10 +18,10 @@ def recommendation(
     choice: Choice, samples: int, target: float | None, search: Search | None
 ) -> str:
     """Which method, which ε, and what it brings."""
-    method, at = choice.method, choice.point
-    change = _change(at.of(UNCALIBRATED), at.of(method))
+    method, at = _said(choice.method), choice.point
+    change = _change(at.of(UNCALIBRATED), at.of(choice.method))
     setting = f"ε = {at.epsilon:g} at each of {at.sources:,} sources of {samples:,} rows"
-    verdict, without = judge(method, at), free(at)
+    verdict, without = judge(choice.method, at), free(at)
     if target is None or search is None:
         if verdict == "no":
             return (
@@ -33,9 +34,9 @@ def recommendation(
     if without.ece.mean <= target:
         return (
             f"No ε is needed for an ECE of {target:g}: {_name(without)}, which needs no data, has "
-            f"{_both(without)}, where {method} with {setting} has {_both(at.of(method))}."
+            f"{_both(without)}, where {method} with {setting} has {_both(at.of(choice.method))}."
         )
-    return f"Use {method} with {setting}, {_least(search, search.found[method], target)}: {change}."
+    return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
 
 
 def _least(search: Search, found: Smallest, target: float) -> str:
@@ -55,7 +56,7 @@ def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str
     )
     return (
         f"An ECE of {target:g} is out of reach with {where}: the lowest is "
-        f"{search.found[lowest].floor:.3f} ({lowest}, Brier {brier:.3f})"
+        f"{search.found[lowest].floor:.3f} ({_said(lowest)}, Brier {brier:.3f})"
     )
 
 
@@ -71,7 +72,7 @@ def enough(verdict: Verdict, method: str, point: Point) -> Enough:
     )
     how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
     but = ", but not clearly" if verdict == "barely" else ""
-    sentence = f"{OPENING[verdict]}: {method} ({_both(ours)}) {how} {against}{but}."
+    sentence = f"{OPENING[verdict]}: {_said(method)} ({_both(ours)}) {how} {against}{but}."
     return Enough(verdict, sentence)
 
 
@@ -94,6 +95,12 @@ def _change(before: Expected, after: Expected) -> str:
 
 def _both(one: Expected) -> str:
     return f"ECE {one.ece.mean:.3f}, Brier {one.brier.mean:.3f}"
+
+
+def _said(method: str) -> str:
+    """A method as a person would say it."""
+    name, _, options = method.partition("(")
+    return f"{name} (with public rows)" if options.startswith(PUBLIC) else method
 
 
 def _name(one: Expected) -> str:
