@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,26 @@ import privcal
 def _marks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the marks of whoever runs it."""
     monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "elsewhere" / "marks.db"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command line, as a person uses it: exit code, standard output, standard error."""
+    from privcal.cli import main
+
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["privcal", *map(str, args)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return invoke
 
 
 @pytest.fixture

@@ -37,6 +37,30 @@ def confidence_at(logits, temperature):
     return max(probabilities_at(logits, temperature))
 
 
+def log_odds_at(logits, temperature):
+    """log(c / (1 − c)) of the confidence c; of equal top classes one is predicted."""
+    top = max(logits)
+    others = list(logits)
+    others.remove(top)
+    return -log(math.fsum(math.exp((z - top) / temperature) for z in others))
+
+
+def hats_of(logits, label, temperature, knots):
+    """What one row adds to each cell: a hat around each knot, wrong cells first."""
+    s = log_odds_at(logits, temperature)
+    predicted = logits.index(max(logits))
+    share = [0.0] * len(knots)
+    for k, knot in enumerate(knots):
+        if s == knot or (k == 0 and s < knot) or (k == len(knots) - 1 and s > knot):
+            share[k] = 1.0
+        elif k > 0 and knots[k - 1] < s < knot:
+            share[k] = (s - knots[k - 1]) / (knot - knots[k - 1])
+        elif k < len(knots) - 1 and knot < s < knots[k + 1]:
+            share[k] = (knots[k + 1] - s) / (knots[k + 1] - knot)
+    none = [0.0] * len(knots)
+    return none + share if predicted == label else share + none
+
+
 def row_nll(logits, label, temperature):
     top = max(logits)
     log_sum = math.log(math.fsum(math.exp((z - top) / temperature) for z in logits))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privcal import confidence as kernel
 from privcal import scores as scores_module
-from privcal.confidence import confidence, for_blocks, moments, nll
+from privcal.confidence import confidence, for_blocks, log_odds, moments, nll
 from privcal.errors import InputError
 from privcal.scores import Outputs, Scores
 from tests import reference
@@ -78,6 +78,58 @@ def test_probabilities_act_as_the_logits_they_are_the_softmax_of(dtype, m, tempe
     np.testing.assert_allclose(
         nll(scores, temperature), losses, rtol=PROBABILITY_TOLERANCE, atol=PROBABILITY_TOLERANCE
     )
+
+
+# The same terms as the confidence's, in float64 whatever the logits are; the logarithm turns a
+# relative error of the sum into an absolute one.
+LOG_ODDS_TOLERANCE = 1e-12
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("m", [2, 3, 10, 1000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_log_odds_are_those_of_the_confidence(dtype, m, temperature):
+    logits = random_logits(np.random.default_rng(m), 12, m, dtype)
+    p = random_probabilities(np.random.default_rng(m), 12, m, dtype)
+    for given_as, rows in (
+        ({"logits": logits}, rows_of(logits)),
+        ({"probabilities": p}, [reference.logits_of(row) for row in rows_of(p)]),
+    ):
+        expected = [reference.log_odds_at(row, temperature) for row in rows]
+        found = log_odds(Outputs(**given_as), temperature)
+        np.testing.assert_allclose(
+            found, expected, rtol=LOG_ODDS_TOLERANCE, atol=LOG_ODDS_TOLERANCE
+        )
+
+
+def test_log_odds_tell_rows_apart_where_the_confidence_rounds_to_one():
+    outputs = Outputs(logits=[[50.0, 0.0], [60.0, 0.0], [700.0, 0.0]])
+    assert confidence(outputs, 1.0).tolist() == [1.0, 1.0, 1.0]
+    np.testing.assert_allclose(log_odds(outputs, 1.0), [50.0, 60.0, 700.0], rtol=1e-14)
+    # With two classes they are the difference of the logits over T.
+    np.testing.assert_allclose(log_odds(outputs, 4.0), [12.5, 15.0, 175.0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_log_odds_are_infinite_only_where_nothing_is_left(temperature):
+    lonely = Outputs(logits=[[-3.0], [1e308]])
+    assert log_odds(lonely, temperature).tolist() == [math.inf, math.inf]
+    sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    assert log_odds(sure, temperature).tolist() == [math.inf, 0.0]
+    column = Outputs(probabilities=[0.0, 1.0, 0.5])
+    assert log_odds(column, temperature).tolist() == [math.inf, math.inf, 0.0]
+    assert log_odds(Outputs(logits=np.empty((0, 3))), temperature).shape == (0,)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_log_odds_of_a_binary_column_are_its_logit_over_t(temperature):
+    p = np.array([1e-12, 0.01, 0.3, 0.5, 0.75, 0.999])
+    # Of the predicted class, hence never negative.
+    exact = [abs(math.log(x) - math.log1p(-x)) / temperature for x in p.tolist()]
+    # Beyond the smallest float, exp(−745), nothing is left for the other class.
+    expected = [math.inf if s > 746 else s for s in exact]
+    found = log_odds(Outputs(probabilities=p), temperature)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -235,6 +287,7 @@ def test_a_row_has_the_same_bits_in_any_place_block_thread_and_batch(
         values = [
             confidence(scores.outputs, temperature, **threaded),
             nll(scores, temperature, **threaded),
+            log_odds(scores.outputs, temperature, **threaded),
         ]
         return np.stack(values, axis=1).view(np.uint64)
 

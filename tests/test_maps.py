@@ -11,11 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.maps import BinsMap, Map, TemperatureMap
+from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from tests.conftest import random_scores
 
 VALUE = st.none() | st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5])
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> CurveMap:
+    steps = st.floats(1e-6, 1e3) | st.sampled_from([1e-9, 1 / 3, 1.0])
+    size = draw(st.integers(2, 12))
+    lists = []
+    for _ in range(2):
+        start = draw(st.floats(-50, 50))
+        rises = draw(st.lists(steps, min_size=size - 1, max_size=size - 1))
+        lists.append(tuple(np.cumsum([start, *rises]).tolist()))
+    return CurveMap(draw(st.floats(0.01, 100)), *lists)
+
+
 MAPS = st.one_of(
+    curves(),
     st.builds(TemperatureMap, st.floats(0.01, 100)),
     st.builds(BinsMap, st.lists(VALUE, min_size=1, max_size=20).map(tuple)),
 )
@@ -79,6 +94,33 @@ def test_a_bins_map_replaces_the_confidence_of_known_bins_only() -> None:
     assert found == pytest.approx([0.7, 0.8, 0.9])
 
 
+def test_a_curve_is_read_off_straight_lines_that_go_on_beyond_its_ends() -> None:
+    curve = CurveMap(1.0, (-1.0, 1.0, 3.0), (-2.0, 0.0, 1.0))
+    scores = np.array([-3.0, -1.0, 0.0, 1.0, 2.0, 3.0, 7.0])
+    assert curve.at(scores).tolist() == [-4.0, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0]
+    # Two classes, s = difference of the logits over T.
+    warm = CurveMap(2.0, (0.0, 1.0), (0.0, 3.0))
+    logits = np.array([[4.0, 0.0], [0.0, 0.0], [1.0, 2.0]])
+    expected = [1 / (1 + np.exp(-6.0)), 0.5, 1 / (1 + np.exp(-1.5))]
+    assert warm.confidence(logits) == pytest.approx(expected, rel=1e-14)
+    # Where nothing is left for the other classes, nothing is left after it.
+    assert warm.confidence(np.array([[1e30, 0.0]])).tolist() == [1.0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(curves(), st.lists(st.floats(-60, 60), min_size=2, max_size=20))
+def test_a_curve_rises(curve: CurveMap, scores: list[float]) -> None:
+    ordered = np.unique(scores)
+    found = curve.at(ordered)
+    # Beyond rounding: a slope of 1e-12 says less than the last bit of the value.
+    slack = 4 * np.finfo(float).eps * np.abs(found).max()
+    assert (np.diff(found) >= -slack).all()
+    apart = np.diff(ordered) > 1e-3
+    gentle = np.diff(curve.log_odds).min() / np.diff(curve.scores).max()
+    if gentle * 1e-3 > slack:
+        assert (np.diff(found)[apart] > 0).all()
+
+
 def test_probabilities_in_and_scores_in_give_the_same_as_logits_in() -> None:
     scores = random_scores(50)
     scores = privcal.Scores(logits=scores.outputs.array.astype(float), labels=scores.labels)
@@ -103,6 +145,9 @@ def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFact
     assert not list(file.parent.glob(".*"))
 
 
+CURVE = {"kind": "curve", "scores": [0.0, 1.0], "log_odds": [0.0, 1.0]}
+
+
 def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
     TemperatureMap(2.0, private=False).save(tmp_path / "m.json")
     assert json.loads((tmp_path / "m.json").read_text())["private"] is False
@@ -114,7 +159,17 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
     [
         ({"version": 2}, "has version 2; this privcal reads version 1"),
         ({"format": "other"}, "is not a privcal map"),
-        ({"kind": "curve"}, "unknown kind 'curve'"),
+        ({"kind": "spline"}, "unknown kind 'spline'"),
+        ({"kind": "curve"}, "scores must be a list of numbers"),
+        (CURVE | {"log_odds": [0.0]}, "log_odds of a curve must be 2 to 1000 numbers"),
+        (CURVE | {"log_odds": [0, 1, 2]}, "must be equally many"),
+        (CURVE | {"log_odds": [1.0, 1.0]}, "log_odds of a curve must be finite and rise strictly"),
+        (CURVE | {"scores": [1.0, 0.0]}, "scores of a curve must be finite and rise strictly"),
+        (CURVE | {"scores": [0.0, float("inf")]}, "scores of a curve must be finite"),
+        (CURVE | {"scores": [float("nan"), 1.0]}, "scores of a curve must be finite"),
+        (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),
+        (CURVE | {"scores": [0.0, True]}, "scores must be a number"),
+        (CURVE | {"temperature": 0}, "temperature must be from"),
         ({"temperature": 0.001}, "temperature must be from 0.01 to 100"),
         ({"temperature": "2"}, "temperature must be a number"),
         ({"temperature": True}, "temperature must be a number"),

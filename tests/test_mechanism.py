@@ -13,7 +13,7 @@ import privcal
 from privcal.privacy import mechanism
 from privcal.privacy.epsilon import NANO, split, to_nano
 from privcal.privacy.mechanism import add_noise, noise_scale
-from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Histogram, Nll, Query
+from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Hats, Histogram, Nll, Query
 from tests.conftest import random_scores
 
 # Chance of a false alarm of one test, and the error in the scale that must not escape.
@@ -59,6 +59,7 @@ QUERIES = [
     BinnedGap(2.0, 30),
     Histogram(15),
     CellHistogram(15),
+    Hats(2.0),
 ]
 
 

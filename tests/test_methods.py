@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import privcal
 from privcal import methods
 from privcal.maps import TemperatureMap
-from privcal.methods.base import Ask, Batch, Rounds, drive
+from privcal.methods.base import Ask, Batch, History, Rounds, drive
 from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID
 from tests.conftest import random_scores
@@ -92,9 +92,9 @@ def test_golden_section_is_the_papers_listing_in_every_run_of_a_batch(
 @pytest.mark.parametrize("epsilon", [EPSILON, NANO, 10**8 + 1])
 def test_the_questions_of_a_method_cost_exactly_epsilon(name: str, epsilon: int) -> None:
     shares: list[int] = []
-    history: list[np.ndarray] = []
+    history = History(sources=1)
 
-    def answer(asks: Sequence[Ask]) -> list[np.ndarray]:
+    def answer(asks: Sequence[Ask]) -> History:
         for ask in asks:
             shares.append(ask.nano_epsilon)
             history.append(np.zeros((1, ask.query.length)))
@@ -120,9 +120,9 @@ def test_the_ledgers_add_up_to_exactly_epsilon_after_every_method(
 
 
 def without_noise(name: str, scores: privcal.Scores, **options: object) -> privcal.Map:
-    history: list[np.ndarray] = []
+    history = History(sources=1)
 
-    def answer(asks: Sequence[Ask]) -> list[np.ndarray]:
+    def answer(asks: Sequence[Ask]) -> History:
         for ask in asks:
             query = ask.for_run(0)
             history.append(query.contributions(scores).sum(query.length)[None, :] / GRID)

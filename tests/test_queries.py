@@ -19,12 +19,14 @@ from privcal.queries import (
     BinnedGap,
     CellHistogram,
     Gap,
+    Hats,
     Histogram,
     Nll,
     Query,
     parse,
 )
 from privcal.source import Source
+from tests import reference
 
 HUGE = [1e30, -1e30, 3e38, -3e38]
 LOGITS = st.one_of(
@@ -38,6 +40,9 @@ def any_query(draw: st.DrawFn) -> Query:
     temperature = draw(st.sampled_from([0.01, 0.5, 1.0, 3.0, 100.0]) | st.floats(0.01, 100))
     bins = draw(st.sampled_from([1, 2, 15, 1000]))
     clip = draw(st.sampled_from([1e-6, 0.1, 10.0, 1000.0]))
+    start = draw(st.floats(-100, 50))
+    steps = draw(st.lists(st.sampled_from([0.011, 0.5, 1.0, 7.0]), min_size=1, max_size=7))
+    knots = tuple(np.cumsum([start, *steps]).tolist())
     return draw(
         st.sampled_from(
             [
@@ -46,6 +51,8 @@ def any_query(draw: st.DrawFn) -> Query:
                 BinnedGap(temperature, bins),
                 Histogram(bins),
                 CellHistogram(bins),
+                Hats(temperature, knots),
+                Hats(temperature),
             ]
         )
     )
@@ -198,6 +205,7 @@ def test_answers_are_what_the_queries_say() -> None:
         (BinnedGap(), 1),
         (Histogram(), 2),
         (CellHistogram(), 1),
+        (Hats(), 1),
     ],
 )
 def test_sensitivities_are_the_declared_ones_and_are_reached(
@@ -213,7 +221,14 @@ def test_sensitivities_are_the_declared_ones_and_are_reached(
 
 
 def test_a_query_survives_json_and_keeps_its_digest() -> None:
-    for query in (Gap(1 / 3), Nll(0.7, 4.2), BinnedGap(2.2, 7), Histogram(3), CellHistogram(4)):
+    for query in (
+        Gap(1 / 3),
+        Nll(0.7, 4.2),
+        BinnedGap(2.2, 7),
+        Histogram(3),
+        CellHistogram(4),
+        Hats(0.3, (-1 / 3, 0.1, 7)),
+    ):
         again = parse(json.loads(json.dumps(query.to_dict())))
         assert again == query
         assert again.digest(5) == query.digest(5)
@@ -239,11 +254,93 @@ def test_a_query_survives_json_and_keeps_its_digest() -> None:
         {"kind": "binned-gap", "bins": 15.0},
         {"kind": ["gap"]},
         {"kind": "gap", "temperature": 10**400},
+        {"kind": "hats", "knots": 3.0},
+        {"kind": "hats", "knots": "0123"},
+        {"kind": "hats", "knots": []},
+        {"kind": "hats", "knots": [1.0]},
+        {"kind": "hats", "knots": [1.0, 0.0]},
+        {"kind": "hats", "knots": [1.0, 1.0]},
+        {"kind": "hats", "knots": [1.0, 1.009]},
+        {"kind": "hats", "knots": [0.0, float("nan")]},
+        {"kind": "hats", "knots": [0.0, float("inf")]},
+        {"kind": "hats", "knots": [0.0, 100.1]},
+        {"kind": "hats", "knots": [0.0, True]},
+        {"kind": "hats", "knots": [0.0, "1"]},
+        {"kind": "hats", "knots": [0.0, [1.0]]},
+        {"kind": "hats", "knots": [0.0, 10**400]},
+        {"kind": "hats", "knots": list(range(33))},
     ],
 )
 def test_what_is_outside_the_family_is_no_query(message: object) -> None:
     with pytest.raises(privcal.InputError):
         parse(message)
+
+
+KNOTS = (-2.0, -0.5, 0.0, 1.0, 4.0)
+
+
+def added(query: Query, data: privcal.Scores) -> list[list[float]]:
+    """What each row adds to each cell."""
+    rows = query.contributions(data)
+    return [(rows.take([i]).sum(query.length) / GRID).tolist() for i in range(len(data))]
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_hats_are_those_of_the_slow_reference(classes: int, temperature: float) -> None:
+    rng = np.random.default_rng(classes)
+    logits, labels = rng.normal(0, 3, (200, classes)), rng.integers(0, classes, 200)
+    found = added(Hats(temperature, KNOTS), privcal.Scores(logits=logits, labels=labels))
+    expected = [
+        reference.hats_of(row, y, temperature, KNOTS)
+        for row, y in zip(logits.tolist(), labels.tolist(), strict=True)
+    ]
+    # Towards zero on the grid of 2⁻²⁰.
+    assert np.allclose(found, expected, rtol=0, atol=1.01 / GRID)
+    assert (np.array(found) <= np.array(expected) + 1e-12).all()
+    # Every row is whole, to the rounding, and on one side only.
+    assert np.allclose(np.sum(found, axis=1), 1, atol=2.01 / GRID)
+    assert (np.array(found)[:, :5].any(axis=1) != np.array(found)[:, 5:].any(axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("score", "share"),
+    [
+        (-0.5, [0, 1, 0, 0, 0]),  # on a knot
+        (0.0, [0, 0, 1, 0, 0]),
+        (-2.0, [1, 0, 0, 0, 0]),  # on the first and the last
+        (4.0, [0, 0, 0, 0, 1]),
+        (-4.0, [1, 0, 0, 0, 0]),  # beyond them
+        (50.0, [0, 0, 0, 0, 1]),
+        (800.0, [0, 0, 0, 0, 1]),  # confidence exactly 1: the log-odds are infinite
+        (-1.25, [0.5, 0.5, 0, 0, 0]),
+        (3.25, [0, 0, 0, 0.25, 0.75]),
+    ],
+)
+def test_a_row_counts_for_the_knots_on_either_side(score: float, share: list[float]) -> None:
+    # With m equal rivals the log-odds are top − log m, which may be negative.
+    rivals = [0.0] if score >= 0 else [0.0] * 4096
+    top = score + np.log(len(rivals))
+    data = privcal.Scores(logits=[[top, *rivals]] * 2, labels=[0, 1])
+    right, wrong = added(Hats(1.0, KNOTS), data)
+    near = 2 / GRID + 1e-9
+    assert right == pytest.approx([0] * 5 + share, abs=near)
+    assert wrong == pytest.approx(share + [0] * 5, abs=near)
+
+
+def test_hats_of_certain_lonely_and_tied_rows() -> None:
+    query = Hats(1.0, KNOTS)
+    certain = privcal.Scores(probabilities=[[1.0, 0.0]], labels=[0])
+    assert added(query, certain) == [[0] * 9 + [1]]
+    one_class = privcal.Scores(logits=[[3.0]], labels=[0])
+    assert added(query, one_class) == [[0] * 9 + [1]]
+    # Two equal classes: confidence 1/2, log-odds 0; the first of them is predicted.
+    tied = privcal.Scores(logits=[[7.0, 7.0]] * 2, labels=[0, 1])
+    assert added(query, tied) == [[0] * 7 + [1, 0, 0], [0, 0, 1] + [0] * 7]
+    # Three: confidence 1/3, log-odds −log 2 between the knots −2 and −0.5.
+    thirds = privcal.Scores(logits=[[7.0, 7.0, 7.0]], labels=[2])
+    left = (np.log(2) - 0.5) / 1.5
+    assert added(query, thirds)[0] == pytest.approx([left, 1 - left] + [0] * 8, abs=2 / GRID)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Calibrated confidence from private data."""
 
-from privcal import methods, metrics, queries, study
+from privcal import methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
@@ -24,6 +24,7 @@ from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.readers import read_scores
 from privcal.scores import Scores
+from privcal.sketch import Sketch
 from privcal.source import Answer, Source
 
 __version__ = "0.1.0"
@@ -62,6 +63,8 @@ __all__ = [
     "Refused",
     "Result",
     "Scores",
+    "sketch",
+    "Sketch",
     "Source",
     "study",
     "TemperatureMap",

@@ -18,8 +18,9 @@ from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, History, drive
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.privacy.ledger import Key
-from privcal.queries import Query
+from privcal.queries import Hats, Query
 from privcal.scores import Scores
+from privcal.sketch.saved import Sketch
 from privcal.source import Answer
 
 
@@ -60,7 +61,8 @@ class Result:
 
     `spent` is the ε each source was charged, in the order of the sources; where a source failed
     in a question, that question counts, as it may have been charged. `dropped` says which
-    sources left the run, and why.
+    sources left the run, and why. `sketch` is the release itself where the run asked for one:
+    it can be saved, merged with others, and read again.
     """
 
     map: Map
@@ -70,6 +72,7 @@ class Result:
     spent: tuple[float, ...]
     rounds: tuple[Asked, ...]
     dropped: dict[str, str]
+    sketch: Sketch | None = None
 
 
 class SourceDropped(UserWarning):
@@ -140,6 +143,7 @@ def calibrate(
         spent=run.spent(),
         rounds=tuple(run.asked),
         dropped=run.dropped,
+        sketch=run.sketch(getattr(chosen, "rows_per_person", 1)),
     )
 
 
@@ -194,6 +198,21 @@ class _Run:
 
     def spent(self) -> tuple[float, ...]:
         return tuple(from_nano(n) for n in self.nano_spent.values())
+
+    def sketch(self, rows_per_person: int) -> Sketch | None:
+        """The answers as a sketch, where that was the one question."""
+        if len(self.asked) != 1 or not isinstance(query := self.asked[0].query, Hats):
+            return None
+        [asked] = self.asked
+        return Sketch.of(
+            query,
+            {name: asked.answers[name] for name in self.present},
+            to_nano(asked.epsilon),
+            asker=self.asker,
+            campaign=self.campaign,
+            rows_per_person=rows_per_person,
+            model=self.model,
+        )
 
     def _answer(self, name: str, query: Query, nano: int, place: str) -> tuple[float, ...] | None:
         try:

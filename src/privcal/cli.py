@@ -20,9 +20,13 @@ import privcal
 from privcal.advise.commands import command as advise_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+from privcal.files import check_outputs
+from privcal.sketch.commands import Public
+from privcal.sketch.commands import app as sketch_app
 from privcal.study.commands import app as study_app
 
 if TYPE_CHECKING:
+    from privcal.maps import Map
     from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
     from privcal.scores import Scores
@@ -43,8 +47,11 @@ ledger_app = typer.Typer(
 source_app = typer.Typer(no_args_is_help=True, help="For data owners.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
+app.add_typer(sketch_app, name="sketch")
 app.add_typer(study_app, name="study")
 app.command("advise")(advise_command)
+
+_SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}
 
 Bins = Annotated[int, typer.Option(help="Equal-width bins of confidence.")]
 Bounds = Annotated[
@@ -112,11 +119,10 @@ def demo(
     for name in ("method", "T", "ECE", "Brier", "AURC", "ε", "exact fit"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for row in result.rows:
+        temperature = _temperature(row.map)
         table.add_row(
             row.method,
-            f"{row.map.temperature:.3f}"
-            if isinstance(row.map, privcal.TemperatureMap)
-            else row.map.kind,
+            row.map.kind if temperature is None else f"{temperature:.3f}",
             f"{row.before.ece:.3f} → {row.after.ece:.3f}",
             f"{row.before.brier:.3f} → {row.after.brier:.3f}",
             f"{row.after.aurc:.3f}",
@@ -144,7 +150,7 @@ def demo(
                 "methods": [
                     {
                         "method": row.method,
-                        "temperature": getattr(row.map, "temperature", None),
+                        "temperature": _temperature(row.map),
                         "epsilon_spent": row.spent,
                         "before": row.before.to_dict(),
                         "after": row.after.to_dict(),
@@ -189,6 +195,21 @@ def calibrate(
     bounds: Bounds = None,
     bins: Annotated[int | None, typer.Option(help="Bins of ece-t and histogram binning.")] = None,
     clip: Annotated[float | None, typer.Option(help="Largest loss of a row in nll-t.")] = None,
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            help="For sketch: clean labelled scores of your own. These rows get no privacy: the "
+            "map depends on them exactly."
+        ),
+    ] = None,
+    sketch: Annotated[
+        Path | None,
+        typer.Option(help="For sketch: save the noisy answers too, to merge and read again."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="For sketch: estimated reliability diagram (.png, .svg, .pdf)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -201,17 +222,27 @@ def calibrate(
     `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
 
     `privcal calibrate icu.csv --source-column hospital --out map.json`
+
+    `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
+    --out map.json`
     """
     from numpy.random import default_rng
 
     from privcal.calibrate import Progress as Step
     from privcal.calibrate import SourceDropped
     from privcal.methods.base import Batch
+    from privcal.plots import check_picture, save_private_reliability
     from privcal.privacy.epsilon import to_nano
     from privcal.privacy.ledger import Key
     from privcal.privacy.policy import Policy
+    from privcal.sketch.report import document, headline, tell
 
     rules = None if policy is None else Policy.load(policy)
+    if method != "sketch":
+        for name, value in (("public", public), ("sketch", sketch), ("plot", plot)):
+            if value is not None:
+                raise InputError(f"--{name} is for --method sketch alone, not for {method}")
+    check_picture(plot)
     options: dict[str, Any] = {
         name: value
         for name, value in (
@@ -222,6 +253,12 @@ def calibrate(
         )
         if value is not None
     }
+    if public is not None:
+        if public.resolve() in [path.resolve() for path in source]:
+            raise InputError(f"{public} is a source; public rows would get no privacy at all")
+        options["public"] = privcal.read_scores(public)
+    if method == "sketch" and rules is not None and rules.rows_per_person > 1:
+        options["rows_per_person"] = rules.rows_per_person  # without ids, refused below
     # Whatever is wrong with the request is said before a ledger is made.
     next(
         privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None
@@ -231,7 +268,9 @@ def calibrate(
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     Key.parse(asker, campaign)
     found = _read_sources(source, source_column, model)
-    _check_output(out, *source)
+    outputs = [path for path in (out, sketch, plot) if path is not None]
+    inputs = [path for path in (*source, policy, public) if path is not None]
+    check_outputs(outputs, inputs)
     sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
     paid = False
 
@@ -261,6 +300,8 @@ def calibrate(
                 **options,
             )
         result.map.save(out)
+        if sketch is not None and result.sketch is not None:
+            result.sketch.save(sketch)
     except BaseException:
         if paid:
             errors.print(
@@ -274,8 +315,8 @@ def calibrate(
             f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False
         )
     console = human(as_json)
-    temperature = getattr(result.map, "temperature", None)
-    summary = "per bin" if temperature is None else f"temperature {temperature:.4f}"
+    temperature = _temperature(result.map)
+    summary = _SHAPES[result.map.kind] if temperature is None else f"temperature {temperature:.4f}"
     answered = len(sources) - len(result.dropped)
     console.print(
         f"{method}: {summary}, from {answered} of {len(sources)} sources, "
@@ -286,6 +327,19 @@ def calibrate(
         f"Protected at each source: one {unit}. A person at k sources is exposed to k times epsilon.",
         style="dim",
     )
+    estimated: dict[str, Any] = {}
+    if result.sketch is not None:
+        spent = result.sketch.epsilon
+        evaluation = result.sketch.evaluate(options.get("public"))
+        tell(console, evaluation, spent)
+        estimated = {"evaluation": document(evaluation, spent)}
+        if sketch is not None:
+            console.print(f"sketch, to merge and read again: {sketch}")
+            estimated["sketch"] = str(sketch)
+        if plot is not None:
+            save_private_reliability(plot, evaluation, "Reliability on the hidden rows", spent)
+            console.print(f"reliability diagram, {headline(spent)}: {plot}")
+            estimated["plot"] = str(plot)
     if as_json:
         print_json(
             {
@@ -304,6 +358,7 @@ def calibrate(
                     }
                     for asked in result.rounds
                 ],
+                **estimated,
             }
         )
 
@@ -325,7 +380,7 @@ def apply(
     from privcal.files import write_columns
     from privcal.readers import read_outputs
 
-    _check_output(out, map, scores)
+    check_outputs([out], [map, scores])
     loaded = privcal.load_map(map)
     outputs = read_outputs(scores)
     columns: dict[str, Any] = {
@@ -343,24 +398,45 @@ def apply(
 
 @app.command()
 def evaluate(
-    scores: Annotated[Path, typer.Argument(help="Labelled scores.")],
+    scores: Annotated[Path, typer.Argument(help="Labelled scores; with --private, a sketch.")],
     map: Annotated[Path | None, typer.Option(help="A map: measures before and after it.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Reliability diagram (.png, .svg, .pdf).")
     ] = None,
     bins: Bins = 15,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Estimate from a saved sketch; nothing is measured."),
+    ] = False,
+    public: Public = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration exactly, on data you may look at: no privacy is involved.
 
-    Example: `privcal evaluate scores.npz --map map.json --plot reliability.png`
+    With --private: estimate it, with intervals, on rows nobody may look at, from a sketch of them.
+
+    Examples:
+
+    `privcal evaluate scores.npz --map map.json --plot reliability.png`
+
+    `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
     from privcal.evaluate import evaluate as measure
-    from privcal.plots import save_reliability
+    from privcal.plots import check_picture, save_reliability
 
+    check_picture(plot)
+    inputs = [path for path in (scores, map, public) if path is not None]
+    check_outputs([] if plot is None else [plot], inputs)
+    if private:
+        _evaluate_privately(scores, public, map, plot, bins, as_json)
+        return
+    if scores.suffix.lower() == ".json":
+        raise InputError(
+            f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
+        )
+    if public is not None:
+        raise InputError("--public is for reading a sketch, with --private")
     loaded = None if map is None else privcal.load_map(map)
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"{plot}: a picture must end in .png, .svg or .pdf")
     data = privcal.read_scores(scores)
     results = {"before": measure(data, None, bins)}
     if loaded is not None:
@@ -587,6 +663,41 @@ def source_check(
         print_json({"file": str(file), "summary": facts.lines, "queries": facts.queries})
 
 
+def _evaluate_privately(
+    file: Path,
+    public: Path | None,
+    map: Path | None,
+    plot: Path | None,
+    bins: int,
+    as_json: bool,
+) -> None:
+    from privcal.maps import CurveMap
+    from privcal.plots import save_private_reliability
+    from privcal.readers import ENDINGS
+    from privcal.sketch.report import document, headline, tell
+
+    if file.is_dir() or file.suffix.lower() in ENDINGS:
+        raise InputError(
+            f"{file} holds scores, not a sketch; --private estimates from a saved sketch (.json)"
+        )
+    sketch = privcal.Sketch.load(file)
+    loaded = None if map is None else privcal.load_map(map)
+    if loaded is not None and not isinstance(loaded, CurveMap):
+        raise InputError(
+            f"a sketch can judge a curve, as privcal sketch fit writes it; {map} is not one"
+        )
+    evaluation = sketch.evaluate(
+        None if public is None else privcal.read_scores(public), loaded, bins
+    )
+    console = human(as_json)
+    tell(console, evaluation, sketch.epsilon)
+    if plot is not None:
+        save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
+        console.print(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
+    if as_json:
+        print_json(document(evaluation, sketch.epsilon))
+
+
 # --- shared ------------------------------------------------------------------------------
 
 
@@ -679,6 +790,11 @@ def _ledger_path(path: Path, value: str | None, folder: Path | None) -> Path:
     return path.with_name(f"{path.name}.ledgers") / f"{name}.ledger"
 
 
+def _temperature(map: Map) -> float | None:
+    """Of a map that is nothing but a temperature."""
+    return map.temperature if isinstance(map, privcal.TemperatureMap) else None
+
+
 def _readable(query: str) -> str:
     """A query's JSON as a person would say it; what is not JSON is a note of the owner's."""
     try:
@@ -688,21 +804,16 @@ def _readable(query: str) -> str:
     parts = [facts.pop("kind")]
     if "temperature" in facts:
         parts.append(f"T={facts.pop('temperature'):.4g}")
-    return " ".join([*parts, *(f"{name}={value:g}" for name, value in sorted(facts.items()))])
+    for name, value in sorted(facts.items()):
+        listed = value if isinstance(value, list) else [value]
+        parts.append(f"{name}=" + ",".join(f"{v:g}" for v in listed))
+    return " ".join(parts)
 
 
 def _ledger(file: Path) -> Ledger:
     if not file.is_file():
         raise InputError(f"there is no ledger {file}")
     return privcal.Ledger(file)
-
-
-def _check_output(out: Path, *inputs: Path) -> None:
-    """Before any budget is spent: can the result be written, and would it harm an input?"""
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
-        raise InputError(f"cannot write {out}: its folder is missing or not writable")
-    if out.resolve() in [path.resolve() for path in inputs]:
-        raise InputError(f"{out} is an input; choose another name for the output")
 
 
 class _Interrupted(BaseException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.close(folder)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Before any budget is spent: can the results be written, and would they harm an input?"""
+    taken = {path.resolve() for path in inputs}
+    written: set[Path] = set()
+    for out in outputs:
+        if out.is_dir() or not os.access(out.parent, os.W_OK):
+            raise InputError(f"cannot write {out}: its folder is missing or not writable")
+        if out.resolve() in taken:
+            raise InputError(f"{out} is an input; choose another name for the output")
+        if out.resolve() in written:
+            raise InputError(f"{out} would be written twice; choose another name for one of them")
+        written.add(out.resolve())
 
 
 def write_columns(path: Path, columns: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KINDS = ("logits", "probabilities")
 TABLES = (".parquet", ".csv")
+ENDINGS = (".npz", ".npy", *TABLES)
 T = TypeVar("T")
 
 

@@ -12,11 +12,9 @@ from functools import cached_property
 from privcal.errors import InputError
 from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, Rounds, register
-from privcal.privacy.epsilon import NANO
 from privcal.scores import Scores
+from privcal.sketch.noise import UNCLEAR, noise_variance
 from privcal.sketch.reading import Reading
-
-UNCLEAR = "the noisy total is not clearly positive: the map is what was believed beforehand"
 
 
 @register("sketch")
@@ -38,14 +36,9 @@ class Sketch:
     def run(self, batch: Batch) -> Rounds:
         reading = self.reading
         history = yield [Ask(reading.query, batch.nano_epsilon)]
-        variance = noise_variance(batch.nano_epsilon, self.rows_per_person) / history.sources
+        variance = noise_variance([(batch.nano_epsilon, self.rows_per_person)] * history.sources)
         posterior = reading.read(history[0], history.sources, variance)
         maps: list[Map] = list(posterior.maps(reading.temperature))
         for run in (~posterior.clear).nonzero()[0]:
             maps[run] = maps[run].with_provenance(note=UNCLEAR)
         return maps
-
-
-def noise_variance(nano_epsilon: int, rows_per_person: int = 1) -> float:
-    """Of the noise in one number of one source's answer: Laplace with scale sensitivity/ε."""
-    return 2.0 * (rows_per_person * NANO / nano_epsilon) ** 2

@@ -3,5 +3,16 @@
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
 from privcal.sketch.reading import Reading
+from privcal.sketch.saved import Entry, Fitted, Sketch, merge
 
-__all__ = ["Estimate", "Posterior", "PrivateEvaluation", "Reading", "evaluate_privately"]
+__all__ = [
+    "Entry",
+    "Estimate",
+    "Fitted",
+    "Posterior",
+    "PrivateEvaluation",
+    "Reading",
+    "Sketch",
+    "evaluate_privately",
+    "merge",
+]
