@@ -82,7 +82,8 @@ class Point:
 
     def without_data(self) -> Expected:
         """The best of the maps that need no data of any source."""
-        found = [one for one in self.expected if one.method.startswith(PRIOR)]
+        priors = (one for one in self.expected if one.method.startswith(PRIOR))
+        found = [one for one in priors if not one.private]
         return min(found, key=lambda one: one.ece.mean)
 
 

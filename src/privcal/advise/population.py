@@ -3,9 +3,9 @@
 The study takes private rows out of an archive and tests on those that are left, so it can only
 simulate as many as there are. A planner must answer for any number. So the rows of a shift *are*
 the population here: every row of every source is an independent draw from it, and the error of a
-map is its error on the whole population. That is exact, not optimistic: a method sees the draws
-only, and with what it is measured are the very frequencies it was drawn from. No row is lost to
-a split, and no error of a test sample is added to what a plan says.
+map is its error on the whole population. That is exact and not optimistic, because a method sees
+nothing but its draws, and the population is what they were drawn from. No row is lost to a
+split, and no sampling error of a test set is added to what a plan says.
 
 What differs from the study, which draws n of N rows without putting them back: there private and
 test rows part ways with variance 1/n + 1/(N − n) instead of 1/n, so an ECE that comes from
