@@ -29,12 +29,14 @@ ORDER = [
     ["plots"],
     ["demo"],
     ["study"],
+    ["advise"],
     ["sketch.commands"],
     ["cli"],
 ]
-# The packages `methods`, `sketch` and `study` are one place each; only methods.base and .search
-# are lower, and the sketch's commands, which draw and read files, are higher.
+# The packages `methods`, `sketch`, `study` and `advise` are one place each; only methods.base and
+# .search are lower, and the sketch's commands, which draw and read files, are higher.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+PACKAGES = ("methods", "sketch", "study", "advise")
 METHODS_KNOW = {
     "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.reading",
@@ -65,7 +67,7 @@ def rank(module: str) -> int:
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_a_module_imports_only_from_those_before_it(module: str) -> None:
-    whole = module not in RANK or module in ("methods", "sketch", "study")
+    whole = module not in RANK or module in PACKAGES
     package = module.split(".")[0] if whole else ""
     others = {name for name in imports(module) if name.split(".")[0] != package}
     assert not {name for name in others if rank(name) >= rank(module)}

@@ -1,6 +1,7 @@
 """Calibrated confidence from private data."""
 
 from privcal import methods, metrics, queries, sketch, study
+from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.fit import Fit, fit_temperature
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "accuracy",
+    "advise",
     "Answer",
     "aurc",
     "BinsMap",
@@ -54,6 +56,7 @@ __all__ = [
     "methods",
     "metrics",
     "nll",
+    "Plan",
     "Policy",
     "queries",
     "read_scores",

@@ -17,6 +17,7 @@ from rich import box
 from rich.table import Table
 
 import privcal
+from privcal.advise.commands import command as advise_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.files import check_outputs
@@ -48,6 +49,7 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(study_app, name="study")
+app.command("advise")(advise_command)
 
 _SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}
 

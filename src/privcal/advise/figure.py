@@ -1,0 +1,114 @@
+"""A plan as a picture: what is expected along ε, or along the number of sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privcal.advise.plan import PRIOR, UNCALIBRATED, Figure, Plan
+from privcal.errors import InputError
+from privcal.files import replacing
+from privcal.study.styles import Style, styles
+
+ENDINGS = (".png", ".svg", ".pdf")
+NAMES = {"ece": "expected ECE", "brier": "expected Brier score"}
+AXES = {"epsilon": "ε at each source", "sources": "sources"}
+_PRIOR = Style("#7a7a7a", "", (0, (1, 1)))
+
+
+def check_picture(path: Path) -> None:
+    """Before the work: can this be written?"""
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(f"{path}: a picture must end in .png, .svg or .pdf")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: its folder is missing")
+
+
+def save_plan(path: Path, plan: Plan) -> None:
+    """Two panels, ECE and Brier score; a band for the recommended method only."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    check_picture(path)
+    if plan.search is None:
+        raise InputError("there is only one point to draw; plan with a target or with sweep=True")
+    canvas = Canvas(figsize=(10.5, 5.2), layout="constrained")
+    FigureCanvasAgg(canvas)
+    point = plan.chosen
+    canvas.suptitle(
+        f"{plan.method}, ε = {point.epsilon:g}, {point.sources:,} sources of {plan.samples:,} rows: "
+        f"mean over {len(plan.basis.shifts)} shifts of {plan.basis.dataset}",
+        fontsize=12,
+    )
+    axes = canvas.subplots(1, 2)
+    for axis, measure in zip(axes, NAMES, strict=True):
+        _panel(axis, plan, measure)
+    handles, labels = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    with replacing(path) as part:
+        canvas.savefig(part, dpi=150)
+
+
+def _panel(axis: Any, plan: Plan, measure: str) -> None:
+    search = plan.search
+    assert search is not None
+    grid = search.grid
+    names = [one.method for one in search.points[0].expected]
+    looks = {**styles(names), **{n: _PRIOR for n in names if n.startswith(PRIOR)}}
+    for one in search.points[0].expected:
+        look, chosen = looks[one.method], one.method == plan.method
+        along = [_figure(point.of(one.method), measure) for point in search.points]
+        means = [figure.mean for figure in along]
+        if not one.private:  # a level, the same everywhere
+            axis.plot(grid, means, color=look.colour, ls=look.dashes, lw=1.4, label=one.method)
+            continue
+        axis.plot(
+            grid,
+            means,
+            **look.line,
+            ms=4,
+            lw=2.4 if chosen else 1.2,
+            zorder=4 if chosen else 2,
+            label=one.method,
+        )
+        if chosen:
+            low, high = [f.low for f in along], [f.high for f in along]
+            said = f"{one.method}: 10th–90th percentile of shifts"
+            axis.fill_between(grid, low, high, color=look.colour, alpha=0.15, lw=0, label=said)
+    here = _figure(plan.expected, measure).mean
+    axis.plot(
+        [getattr(plan.chosen, search.over)],
+        [here],
+        "o",
+        ms=12,
+        mfc="none",
+        mec="black",
+        mew=1.6,
+        zorder=5,
+        label="recommended",
+    )
+    if measure == "ece" and plan.target_ece is not None:
+        axis.axhline(plan.target_ece, color="black", lw=1, ls=":", label="target")
+    axis.set_xscale("log")
+    axis.set_xlabel(AXES[search.over])
+    axis.set_title(NAMES[measure], fontsize=11)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.2)
+    _limits(axis, plan, measure)
+
+
+def _limits(axis: Any, plan: Plan, measure: str) -> None:
+    """What is worse than doing nothing need not be seen in full."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    nothing = _figure(plan.point.of(UNCALIBRATED), measure).mean
+    worst = _figure(plan.expected, measure).high
+    low = 0.0 if measure == "ece" else 0.9 * _figure(plan.expected, measure).low
+    axis.set_ylim(low, max(1.15 * nothing, 1.1 * worst))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _figure(expected: Any, measure: str) -> Figure:
+    found: Figure = getattr(expected, measure)
+    return found

@@ -1,0 +1,110 @@
+"""A plan in sentences that a data office can read; the ECE never stands alone."""
+
+from __future__ import annotations
+
+from privcal.advise.choice import Choice, free, judge, wins
+from privcal.advise.plan import PRIOR, RANGE, UNCALIBRATED, Enough, Expected, Point, Search, Verdict
+from privcal.advise.search import MAX_EPSILON, Smallest
+from privcal.study.run import PUBLIC
+
+OPENING: dict[Verdict, str] = {
+    "yes": "Yes, there is enough data",
+    "barely": "There is barely enough data",
+    "no": "No, there is not enough data",
+}
+
+
+def recommendation(
+    choice: Choice, samples: int, target: float | None, search: Search | None
+) -> str:
+    """Which method, which ε, and what it brings."""
+    method, at = _said(choice.method), choice.point
+    change = _change(at.of(UNCALIBRATED), at.of(choice.method))
+    setting = f"ε = {at.epsilon:g} at each of {at.sources:,} sources of {samples:,} rows"
+    verdict, without = judge(choice.method, at), free(at)
+    if target is None or search is None:
+        if verdict == "no":
+            return (
+                f"Spend no ε on this: {method} with {setting} brings {change}, and "
+                f"{_name(without)}, which needs no data, has {_both(without)}."
+            )
+        return f"Use {method} with {setting}: {change}."
+    if not choice.reached:
+        return f"{_out_of_reach(search, at, samples, target)}; {method} with {setting} brings {change}."
+    if without.ece.mean <= target:
+        return (
+            f"No ε is needed for an ECE of {target:g}: {_name(without)}, which needs no data, has "
+            f"{_both(without)}, where {method} with {setting} has {_both(at.of(choice.method))}."
+        )
+    return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
+
+
+def _least(search: Search, found: Smallest, target: float) -> str:
+    what = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
+    if found.failed is None:
+        return f"the {what} tried, which reaches an ECE of {target:g}"
+    return f"the {what} that reaches an ECE of {target:g} ({found.failed:,g} does not)"
+
+
+def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str:
+    lowest = min(search.found, key=lambda method: search.found[method].floor)
+    brier = search.points[-1].of(lowest).brier.mean
+    where = (
+        f"{at.sources:,} sources of {samples:,} rows and ε up to {MAX_EPSILON:g}"
+        if search.over == "epsilon"
+        else f"ε = {at.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
+    )
+    return (
+        f"An ECE of {target:g} is out of reach with {where}: the lowest is "
+        f"{search.found[lowest].floor:.3f} ({_said(lowest)}, Brier {brier:.3f})"
+    )
+
+
+def enough(verdict: Verdict, method: str, point: Point) -> Enough:
+    """Against doing nothing, and against the best map that needs no data."""
+    ours = point.of(method)
+    others = [point.of(UNCALIBRATED), point.without_data()]
+    counts = [wins(ours.ece.shifts, other.ece.shifts) for other in others]
+    shifts = len(ours.ece.shifts)
+    against = " and ".join(
+        f"{_name(other)} ({_both(other)}; ECE lower at {count} of {shifts} shifts)"
+        for other, count in zip(others, counts, strict=True)
+    )
+    how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
+    but = ", but not clearly" if verdict == "barely" else ""
+    sentence = f"{OPENING[verdict]}: {_said(method)} ({_both(ours)}) {how} {against}{but}."
+    return Enough(verdict, sentence)
+
+
+def caveat(dataset: str, shifts: int, *, bundled: bool) -> str:
+    what = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
+    of = "the bundled network" if bundled else "the network of that archive"
+    return (
+        f"This plan rests on {what} and {of}, with sources that are alike; your shift may be milder "
+        f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "
+        "what is expected at each."
+    )
+
+
+def _change(before: Expected, after: Expected) -> str:
+    return (
+        f"expected ECE {before.ece.mean:.3f} → {after.ece.mean:.3f}, "
+        f"Brier {before.brier.mean:.3f} → {after.brier.mean:.3f}"
+    )
+
+
+def _both(one: Expected) -> str:
+    return f"ECE {one.ece.mean:.3f}, Brier {one.brier.mean:.3f}"
+
+
+def _said(method: str) -> str:
+    """A method as a person would say it."""
+    name, _, options = method.partition("(")
+    return f"{name} (with public rows)" if options.startswith(PUBLIC) else method
+
+
+def _name(one: Expected) -> str:
+    if one.method == UNCALIBRATED:
+        return "doing nothing"
+    public = one.method.removeprefix(PRIOR)
+    return "the sketch's prior map" + (" with public rows" if public else "")
