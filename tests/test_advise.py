@@ -128,14 +128,15 @@ def test_the_plan_agrees_with_the_study(tmp_path: Path) -> None:
     """Nothing was tuned on any setting; these three are as good as any.
 
     What differs is known and bounded: the study draws n of N rows without putting them back and
-    tests on the rest, so its private and test rows part ways by √(N/(N − n)) more. (That also
-    covers that it sets aside other public rows, which changes a Brier score by 0.2 %.)
+    tests on the rest, so its private and test rows part ways by √(N/(N − n)) more. And it sets
+    aside other public rows, which every run of a shift shares: trials do not average that out,
+    and it moves the ECE of a sketch with public rows by up to a tenth.
     """
     (tmp_path / "grid.toml").write_text(
         "[epsilon]\nvalues = [0.3, 1.4]\nsources = 60\nsamples = 12\n"
         "[sources]\nvalues = [180]\nsamples = 7\nepsilon = 0.7\n"
     )
-    trials, public, rows = 100, 1000, 9000
+    trials, public, rows = 100, 2000, 8000
     study.run(
         grid=str(tmp_path / "grid.toml"),
         methods=methods.names(),
@@ -167,7 +168,8 @@ def test_the_plan_agrees_with_the_study(tmp_path: Path) -> None:
                     np.stack([here.filter(pl.col("shift") == s)[measure] for s in SHIFTS])
                 )
                 ours: Figure = getattr(plan.point.of(name), measure)
-                error = 3 * math.hypot(theirs.se, ours.se) + slack * theirs.mean
+                other_rows = 0.1 if "public" in name and measure == "ece" else 0.0
+                error = 3 * math.hypot(theirs.se, ours.se) + (slack + other_rows) * theirs.mean
                 assert abs(theirs.mean - ours.mean) < error, (name, sources, epsilon, measure)
                 assert error < theirs.mean / 3  # so that the bound says something
 
