@@ -100,9 +100,12 @@ def _quality(name: str, files: Sequence[str]) -> None:
         part = found.filter(pl.col("shift").is_in(shifts))
         truth = exact.filter(pl.col("shift").is_in(shifts))
         of = {m: part.filter(pl.col("method") == m) for m in [*COMPARED, WITH]}
-        median = {m: float(np.median(t["ece_mean"])) for m, t in of.items()}
-        brier = {m: float(np.mean(t["brier_mean"])) for m, t in of.items()}
-        best, best_brier = float(np.median(truth["ece_mean"])), float(truth["brier_mean"].mean())
+        median = {m: float(np.median(t["ece_mean"].to_numpy())) for m, t in of.items()}
+        brier = {m: t["brier_mean"].to_numpy().mean() for m, t in of.items()}
+        best, best_brier = (
+            float(np.median(truth["ece_mean"].to_numpy())),
+            truth["brier_mean"].to_numpy().mean(),
+        )
         report.table(
             f"sketch: {name}, {len(shifts)} shifts {which}, cifar grid, 200 trials",
             ("method", "median ECE", "mean ECE", "Brier", "AURC"),
@@ -163,7 +166,9 @@ def _scaled(name: str, files: Sequence[str]) -> None:
             np.savez(file, labels=archive.scores("clean").labels, **logits)
             found = study.run([file], methods=COMPARED, public_rows=PUBLIC, trials=100, shifts=held)
         for method in [*COMPARED, WITH]:
-            value = float(np.median(found.filter(pl.col("method") == method)["ece_mean"]))
+            value = float(
+                np.median(found.filter(pl.col("method") == method)["ece_mean"].to_numpy())
+            )
             medians.setdefault(method, []).append(value)
     for method, values in medians.items():
         rows.append((method, *(f"{v:.4f}" for v in values)))
