@@ -127,6 +127,7 @@ def run_demo(
         _panels(rows),
         f"CIFAR-10-C {shift.replace('_', ' ')}: {sources} sources of {samples} rows, "
         f"ε = {epsilon:g} at each; measured on {len(test):,} unseen rows",
+        columns=5,
     )
     return Demo(rows, out, len(test))
 
