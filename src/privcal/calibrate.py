@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -32,6 +32,67 @@ class Answers(Protocol):
     def answer(
         self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
     ) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a campaign, as every source gets it."""
+
+    campaign: str
+    round: int
+    index: int
+    nano_epsilon: int
+    query: Query
+    model: str | None
+
+    @property
+    def request_id(self) -> str:
+        return f"{self.campaign}/{self.round}/{self.index}"
+
+
+class Panel(Protocol):
+    """Sources that are asked together: here, or over a network."""
+
+    names: Sequence[str]
+    asker: str
+    """The name under which these sources are asked."""
+    rows_per_person: int
+    """The most rows of one person that count at any of them."""
+
+    def ask(
+        self, names: Sequence[str], question: Question
+    ) -> Iterator[tuple[str, Answer | Exception]]:
+        """What each of these sources answers, or why it does not, in whatever order it comes."""
+        ...
+
+
+class Here:
+    """Sources in this process, asked one after the other."""
+
+    def __init__(self, sources: Sequence[Answers], asker: str) -> None:
+        if not sources:
+            raise InputError("there are no sources to ask")
+        _check_distinct(sources)
+        self.names = _names(sources)
+        self.asker = asker
+        self.rows_per_person = max(getattr(source, "rows_per_person", 1) for source in sources)
+        self._sources = dict(zip(self.names, sources, strict=True))
+
+    def ask(
+        self, names: Sequence[str], question: Question
+    ) -> Iterator[tuple[str, Answer | Exception]]:
+        for name in names:
+            try:
+                answer: Answer | Exception = self._sources[name].answer(
+                    question.query,
+                    Fraction(question.nano_epsilon, NANO),
+                    question.request_id,
+                    self.asker,
+                    question.model,
+                )
+            except Exception as problem:
+                answer = problem
+            yield name, answer
 
 
 @dataclass(frozen=True)
@@ -80,7 +141,7 @@ class SourceDropped(UserWarning):
 
 
 def calibrate(
-    sources: Sequence[Answers],
+    sources: Sequence[Answers] | Panel,
     method: str = "acc-t",
     epsilon: float = 1.0,
     *,
@@ -97,7 +158,8 @@ def calibrate(
     Parameters
     ----------
     sources
-        The sources to ask. Each adds its own noise and keeps its own budget.
+        The sources to ask, or a panel of distant ones. Each adds its own noise and keeps its own
+        budget.
     method
         A name from `privcal.methods.names()`; `options` are that method's own.
     min_sources
@@ -113,34 +175,33 @@ def calibrate(
     averages over different sources must not be compared.
     """
     chosen = methods.make(method, **options)
-    if not sources:
-        raise InputError("there are no sources to ask")
     if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
         raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
-    _check_distinct(sources)
-    rows = max(getattr(source, "rows_per_person", 1) for source in sources)
+    panel: Panel = sources if hasattr(sources, "ask") else Here(sources, asker)  # type: ignore[assignment]
+    rows = panel.rows_per_person
     if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
         options["rows_per_person"] = rows  # the most noise that any of them adds
         chosen = methods.make(method, **options)
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
-    Key.parse(asker, campaign)  # complain now rather than through every source's refusal
+    Key.parse(panel.asker, campaign)  # complain now rather than through every source's refusal
     if "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
-    run = _Run(sources, asker, campaign, model, min_sources, progress)
+    run = _Run(panel, campaign, model, min_sources, progress)
     [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
     facts = {
         "method": method,
         "options": {name: _said(getattr(chosen, name)) for name in options},
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
+        "answered": [len(asked.answers) for asked in run.asked],
         "campaign": run.campaign,
         "model": model,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "privcal": _version(),
     }
     return Result(
-        map=found.with_provenance(**{k: v for k, v in facts.items() if v not in (None, {})}),
+        map=found.with_provenance(**{k: v for k, v in facts.items() if v not in (None, {}, [])}),
         method=method,
         epsilon=from_nano(nano),
         campaign=run.campaign,
@@ -156,18 +217,17 @@ class _Run:
 
     def __init__(
         self,
-        sources: Sequence[Answers],
-        asker: str,
+        panel: Panel,
         campaign: str,
         model: str | None,
         min_sources: int,
         progress: Callable[[Progress], None] | None,
     ) -> None:
-        self.sources = dict(zip(_names(sources), sources, strict=True))
-        self.present = list(self.sources)
-        self.asker, self.campaign, self.model = asker, campaign, model
+        self.panel = panel
+        self.present = list(panel.names)
+        self.campaign, self.model = campaign, model
         self.min_sources, self.progress = min_sources, progress
-        self.nano_spent = dict.fromkeys(self.sources, 0)
+        self.nano_spent = dict.fromkeys(panel.names, 0)
         self.asked: list[Asked] = []
         self.dropped: dict[str, str] = {}
         self.round = 0
@@ -176,9 +236,12 @@ class _Run:
         """One round: every present source answers every question. Averages of all rounds so far."""
         for index, ask in enumerate(asks):
             query = ask.for_run(0)
+            question = Question(
+                self.campaign, self.round, index, ask.nano_epsilon, query, self.model
+            )
             answers: dict[str, tuple[float, ...]] = {}
-            for name in list(self.present):
-                values = self._answer(name, query, ask.nano_epsilon, f"{self.round}/{index}")
+            for name, answer in self.panel.ask(tuple(self.present), question):
+                values = self._values(name, answer, question)
                 if values is not None:
                     answers[name] = values
                 if self.progress:
@@ -187,7 +250,7 @@ class _Run:
             if len(self.present) < self.min_sources:
                 why = "; ".join(f"{n}: {reason}" for n, reason in list(self.dropped.items())[:3])
                 raise CalibrationError(
-                    f"only {len(self.present)} of {len(self.sources)} sources are left, "
+                    f"only {len(self.present)} of {len(self.nano_spent)} sources are left, "
                     f"fewer than the {self.min_sources} required ({why})",
                     self.spent(),
                 )
@@ -212,32 +275,32 @@ class _Run:
             query,
             {name: asked.answers[name] for name in self.present},
             to_nano(asked.epsilon),
-            asker=self.asker,
+            asker=self.panel.asker,
             campaign=self.campaign,
             rows_per_person=rows_per_person,
             model=self.model,
         )
 
-    def _answer(self, name: str, query: Query, nano: int, place: str) -> tuple[float, ...] | None:
-        try:
-            answer = self.sources[name].answer(
-                query, Fraction(nano, NANO), f"{self.campaign}/{place}", self.asker, self.model
-            )
+    def _values(
+        self, name: str, answer: Answer | Exception, question: Question
+    ) -> tuple[float, ...] | None:
+        """What a source answered; None if it leaves the run here."""
+        problem = answer if isinstance(answer, Exception) else None
+        if isinstance(answer, Answer):
             values = np.asarray(answer.values, np.float64)
-            if values.shape != (query.length,) or not np.isfinite(values).all():
-                raise ValueError("its answer is malformed")
-        except Exception as problem:
-            reason = problem.code if isinstance(problem, Refused) else type(problem).__name__
-            if reason in ("unavailable", "lost") or not isinstance(problem, Refused):
-                self.nano_spent[name] += nano  # it may have been charged before it failed
-            self.present.remove(name)
-            self.dropped[name] = reason
-            warnings.warn(
-                f"{name} left in round {self.round + 1}: {problem}", SourceDropped, stacklevel=5
-            )
-            return None
-        self.nano_spent[name] += answer.nano_epsilon
-        return tuple(float(v) for v in values)
+            if values.shape == (question.query.length,) and np.isfinite(values).all():
+                self.nano_spent[name] += answer.nano_epsilon
+                return tuple(float(v) for v in values)
+            problem = ValueError("its answer is malformed")
+        reason = getattr(problem, "code", None) or type(problem).__name__
+        if reason in ("unavailable", "lost") or not isinstance(problem, Refused):
+            self.nano_spent[name] += question.nano_epsilon  # it may have been charged first
+        self.present.remove(name)
+        self.dropped[name] = reason
+        warnings.warn(
+            f"{name} left in round {self.round + 1}: {problem}", SourceDropped, stacklevel=5
+        )
+        return None
 
 
 def _names(sources: Sequence[Answers]) -> list[str]:

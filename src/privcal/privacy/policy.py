@@ -79,11 +79,16 @@ class Policy:
             raise InputError(f"cannot read policy {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"policy {path} is not valid TOML: {error}") from None
+        return cls.of(table, path)
+
+    @classmethod
+    def of(cls, table: dict[str, Any], where: str | Path) -> Policy:
+        """From the settings in a table; `where` it stands is named in errors."""
         known = {f.name for f in fields(cls)}
         for name in table:
             if name not in known:
                 raise InputError(
-                    f"policy {path} has no setting {name!r}; there are {', '.join(sorted(known))}"
+                    f"policy {where} has no setting {name!r}; there are {', '.join(sorted(known))}"
                 )
         return cls(**table)
 
