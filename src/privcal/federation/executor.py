@@ -26,7 +26,6 @@ from privcal.federation.site import DELAY, Site
 from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID
 
-TASK = "privcal"
 ERRORS = "privcal-errors.log"
 """In `local/`, for the owner: why a question was not answered. Never sent anywhere."""
 

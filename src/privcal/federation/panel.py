@@ -17,14 +17,12 @@ import numpy as np
 from privcal.calibrate import Question
 from privcal.errors import InputError, Refused
 from privcal.federation.messages import Signer, read_reply
+from privcal.federation.names import RELAY, SITE_EXECUTOR, TASK
 from privcal.privacy.epsilon import NANO
 from privcal.privacy.ledger import Key
 from privcal.queries import GRID
 from privcal.source import Answer
 
-EXECUTOR = "privcal.federation.executor.SiteExecutor"
-RELAY = "privcal.federation.relay.Relay"
-TASK = "privcal"
 TIMEOUT = 120
 """Seconds a site has for one reply. A reply that comes later is paid for all the same: the next
 attempt at the same campaign gets it."""
@@ -192,13 +190,13 @@ def job_folder(folder: Path) -> Path:
         },
         config / "config_fed_server.json": {
             "format_version": 2,
-            "task_request_interval": 0.2,
+            "server": {"task_request_interval": 0.2},
             "workflows": [{"id": "relay", "path": RELAY, "args": {}}],
             "components": [],
         },
         config / "config_fed_client.json": {
             "format_version": 2,
-            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+            "executors": [{"tasks": [TASK], "executor": {"path": SITE_EXECUTOR, "args": {}}}],
             "components": [],
         },
     }

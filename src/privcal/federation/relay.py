@@ -19,8 +19,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from privcal.federation.messages import MAX_MESSAGE, MAX_REPLY
+from privcal.federation.names import TASK
 
-TASK = "privcal"
 IDLE = 3600.0
 """Seconds without a word from the calibrator after which the job ends."""
 
