@@ -16,6 +16,7 @@ from privcal.errors import InputError
 from privcal.federation.kits import load
 from privcal.federation.project import Member
 from privcal.files import replacing
+from privcal.privacy.ledger import default_marks
 
 PIDS = "processes.json"
 OUTPUT = "output.txt"
@@ -24,7 +25,7 @@ _SITE = "nvflare.private.fed.app.client.client_train"
 _ANY = "nvflare.private.fed.app."  # jobs too: those have process groups of their own
 _READY = {_SERVER: "Server started", _SITE: "Successfully registered client"}
 # Nothing else of the caller's environment is for a site to know.
-_PASSED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "SSL_CERT_FILE", "PRIVCAL_MARKS")
+_PASSED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "SSL_CERT_FILE")
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ def _start(participant: _Participant) -> tuple[_Participant, subprocess.Popen[by
         (folder / name).mkdir(mode=0o700, exist_ok=True)
         own[variable] = str(folder / name)
     environment = {name: os.environ[name] for name in _PASSED if name in os.environ} | own
+    environment["PRIVCAL_MARKS"] = str(
+        default_marks()
+    )  # the owner's: its ledger was made with them
     if path := environment.get("PYTHONPATH"):  # what it says is seen from here
         places = [os.path.abspath(place) for place in path.split(os.pathsep) if place]
         environment["PYTHONPATH"] = os.pathsep.join(places)
