@@ -374,8 +374,8 @@ def signed_app(kits: Path, who: str, where: Path, files: dict[str, str]) -> Path
         ({"executors": []}, {}, "ann@lab.org", "exactly one"),
         ({"executors": [{"tasks": ["*"], "executor": {"path": "os.system"}}]}, {}, "ann@lab.org", "no other class"),
         ({"executors": [{"tasks": ["*"], "executor": {"path": SITE_EXECUTOR, "args": {"a": 1}}}]}, {}, "ann@lab.org", "no other class"),
-        ({}, {}, "hospital-2", "not signed by anyone"),
-        ({}, {}, "localhost", "not signed by anyone"),
+        ({}, {}, "hospital-2", "who is not a calibrator"),
+        ({}, {}, "localhost", "who is not a calibrator"),
     ],
 )  # fmt: skip
 def test_a_site_takes_one_kind_of_job(
