@@ -20,6 +20,7 @@ import privcal
 from privcal.advise.commands import command as advise_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+from privcal.federation.commands import app as federation_app
 from privcal.files import check_outputs
 from privcal.sketch.commands import Public
 from privcal.sketch.commands import app as sketch_app
@@ -49,6 +50,7 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(study_app, name="study")
+app.add_typer(federation_app, name="federation")
 app.command("advise")(advise_command)
 
 _SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}

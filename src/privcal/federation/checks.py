@@ -132,10 +132,7 @@ def _granted(kit: _Kit, right: str) -> list[str]:
     closed_table = kit.closed_authorization["permissions"]
     granted = []
     for role, rights in kit.roles.items():
-        if not isinstance(rights, dict):
-            value = rights
-        else:
-            value = rights.get(right, "none")
+        value = rights if not isinstance(rights, dict) else rights.get(right, "none")
         if value not in ("none", closed_table.get(role, {}).get(right, "none")):
             granted.append(role)
     return granted
@@ -185,7 +182,11 @@ def _classes(kit: _Kit) -> str:
 
 def _enforced(kit: _Kit) -> str:
     mode = (kit.resources or {}).get("class_list_enforcement_mode", "enforce")
-    return "" if mode == "enforce" else f"class_list_enforcement_mode is {mode!r}: classes are only warned about"
+    return (
+        ""
+        if mode == "enforce"
+        else f"class_list_enforcement_mode is {mode!r}: classes are only warned about"
+    )
 
 
 def _guarded(kit: _Kit) -> str:
@@ -199,9 +200,9 @@ def _guarded(kit: _Kit) -> str:
 
 
 def _jobs_guarded(kit: _Kit) -> str:
-    if (kit.resources or {}).get("app_validator") == {"path": JOB_GUARD} and "app_validator" not in (
-        kit.startup or {}
-    ):
+    if (kit.resources or {}).get("app_validator") == {
+        "path": JOB_GUARD
+    } and "app_validator" not in (kit.startup or {}):
         return ""
     return "jobs are not looked at before they are taken: code, filters or another signer could come along"
 
@@ -238,7 +239,9 @@ def _components(kit: _Kit) -> str:
 
 def _keys(kit: _Kit) -> str:
     if extra := sorted(set(kit.resources or {}) - set(kit.closed_resources)):
-        return f"local/resources.json has a key {extra[0]!r}; FLARE sends unknown keys to the server"
+        return (
+            f"local/resources.json has a key {extra[0]!r}; FLARE sends unknown keys to the server"
+        )
     block = (kit.resources or {}).get("client")
     if kit.kind == "site" and block != SITE_RESOURCES["client"]:
         return "client in local/resources.json says more than in a fresh kit; the server is sent it"
@@ -293,13 +296,24 @@ def _mutual_tls(kit: _Kit) -> str:
 def _startup_keys(kit: _Kit) -> str:
     if kit.startup is None:
         return f"startup/{kit.startup_name} cannot be read"
-    known = {"format_version", "require_signed_jobs", "servers"} | ({"client"} - ({kit.kind} & {"server"}))
+    known = {"format_version", "require_signed_jobs", "servers"} | (
+        {"client"} - ({kit.kind} & {"server"})
+    )
     if extra := sorted(set(kit.startup) - known):
         return f"startup/{kit.startup_name} has a key {extra[0]!r}, which overrules local/resources.json"
     client = kit.startup.get("client")
-    usual = {"ssl_private_key", "ssl_cert", "ssl_root_cert", "fqsn", "is_leaf", "connection_security"}
+    usual = {
+        "ssl_private_key",
+        "ssl_cert",
+        "ssl_root_cert",
+        "fqsn",
+        "is_leaf",
+        "connection_security",
+    }
     if isinstance(client, dict) and (extra := sorted(set(client) - usual)):
-        return f"client in startup/{kit.startup_name} has a key {extra[0]!r}, which the server is sent"
+        return (
+            f"client in startup/{kit.startup_name} has a key {extra[0]!r}, which the server is sent"
+        )
     return ""
 
 
@@ -347,7 +361,9 @@ def _deciding(folder: Path) -> Iterator[Path]:
 def _authority(kit: _Kit) -> str:
     for path in (kit.folder / "state", kit.folder / "ca", kit.folder / "cert.json"):
         if path.exists():
-            return f"{path.name} looks like the certificate authority's key, which belongs to no kit"
+            return (
+                f"{path.name} looks like the certificate authority's key, which belongs to no kit"
+            )
     return ""
 
 

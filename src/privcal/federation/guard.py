@@ -94,7 +94,11 @@ def wrong_with_config(config: Any) -> str:
     if not isinstance(config, dict):
         return "the job's configuration is not an object"
     optional = {"components", "task_data_filters", "task_result_filters"}
-    if not {"format_version", "executors"} <= set(config) <= {"format_version", "executors"} | optional:
+    if (
+        not {"format_version", "executors"}
+        <= set(config)
+        <= {"format_version", "executors"} | optional
+    ):
         return "the job's configuration has keys that this site does not take"
     if any(config[key] != [] for key in optional & set(config)):
         return "this site takes no components and no filters from a job"

@@ -20,7 +20,7 @@ from privcal.federation.names import (
 ROLES = ("project_admin", "org_admin", "lead", "member")
 RIGHTS = (
     "submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands",
-    "byoc", "server-predeployed-flwr",
+    "byoc", "server-predeployed-flwr", "app_command",
 )  # fmt: skip
 # "n:submitter": only whoever submitted the job.
 _AT_A_SITE = {"submit_job": "any", "manage_job": "n:submitter"}
@@ -30,6 +30,7 @@ _AT_THE_SERVER = {
     "app_command": "n:submitter",  # how a calibrator asks through its own running job
     "download_job": "n:submitter",
     "view": "any",
+    "app_command": "n:submitter",  # how a calibrator talks to the relay of their own job
 }
 
 

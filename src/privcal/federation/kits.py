@@ -95,7 +95,9 @@ def _run_provisioner(project: Project, folder: Path) -> tuple[Path, Path]:
             prepare_project(document), logger=_log
         )
     if context.get(CtxKey.BUILD_ERROR):
-        raise InputError(f"FLARE could not make the kits: {said.getvalue().strip().splitlines()[-1]}")
+        raise InputError(
+            f"FLARE could not make the kits: {said.getvalue().strip().splitlines()[-1]}"
+        )
     return Path(context[CtxKey.CURRENT_PROD_DIR]), folder / project.name / "state"
 
 

@@ -13,8 +13,12 @@ from privcal.errors import InputError
 # NVIDIA FLARE's own patterns, anchored: a name becomes a folder and a certificate's subject.
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ORG = re.compile(r"[A-Za-z0-9_]{1,63}")
-_HOST = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
-_EMAIL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9_%+-][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+_HOST = re.compile(
+    r"(?=.{1,63}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_EMAIL = re.compile(
+    r"(?=.{1,63}\Z)[A-Za-z0-9_%+-][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
+)
 _TAKEN = {"ca", "server", "federation.json", "processes.json"}  # names with a meaning of their own
 
 
@@ -110,9 +114,7 @@ def _members(
     return tuple(members)
 
 
-def _text(
-    table: dict[str, Any], key: str, where: str, pattern: re.Pattern[str], kind: str
-) -> str:
+def _text(table: dict[str, Any], key: str, where: str, pattern: re.Pattern[str], kind: str) -> str:
     value = table.get(key)
     if value is None:
         raise InputError(f"{key} of {where} is missing")
@@ -123,4 +125,6 @@ def _text(
 
 def _only(table: dict[str, Any], where: str, known: set[str]) -> None:
     if unknown := sorted(set(table) - known):
-        raise InputError(f"{where} has an unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        raise InputError(
+            f"{where} has an unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}"
+        )

@@ -1,0 +1,176 @@
+"""`privcal federation`: init, check, up, down."""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from privcal.console import Json, human, print_json
+from privcal.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
+)
+
+Kits = Annotated[
+    Path, typer.Argument(metavar="KITS", help="The folder that `privcal federation init` made.")
+]
+
+
+@app.command()
+def init(
+    project: Annotated[
+        Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see below.")
+    ],
+    out: Annotated[Path, typer.Option(help="A new folder for the kits.")],
+    as_json: Json = False,
+) -> None:
+    """Make a closed start-up kit for each participant.
+
+    The project file has a `name`; `[server]` with `host` and `port`; for each data owner a
+    `[[sites]]` with `name` and `org`; for each who may ask a `[[calibrators]]` with `name`
+    (an e-mail address) and `org`.
+
+    Give each participant their own folder, over a way that nobody else reads. The folder `ca`
+    is for none of them.
+
+    Example: `privcal federation init project.toml --out kits`
+    """
+    _need_flare()
+    from privcal.federation.kits import init as make
+
+    made = make(project, out)
+    console = human(as_json)
+    for folder in made:
+        console.print(str(folder))
+    console.print(
+        f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
+    )
+    if as_json:
+        print_json({"kits": [str(folder) for folder in made], "ca": str(out / "ca")})
+
+
+@app.command()
+def check(
+    kit: Annotated[
+        Path, typer.Argument(metavar="KIT", help="A participant's folder, new or in use.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Is a participant's folder closed? Exits with 1 where it is not.
+
+    Looks at what FLARE would use, whoever wrote it. Run it when a kit arrives, and again after
+    any change in `local/`.
+
+    Example: `privcal federation check kits/hospital-1`
+    """
+    from privcal.federation.checks import check as look
+    from privcal.federation.checks import closed
+
+    findings = look(kit)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "rule", "finding"):
+        table.add_column(name)
+    for finding in findings:
+        close = f"\nto close it: {finding.remedy}" if finding.remedy else ""
+        table.add_row("ok" if finding.ok else "OPEN", finding.rule, finding.sentence + close)
+    console = human(as_json)
+    console.print(table)
+    number = sum(not finding.ok for finding in findings)
+    console.print(
+        f"{kit} is closed" if not number else f"{kit} is open: {number} of {len(findings)} rules"
+    )
+    if as_json:
+        print_json(
+            {
+                "kit": str(kit),
+                "closed": closed(findings),
+                "findings": [
+                    {"rule": f.rule, "ok": f.ok, "sentence": f.sentence, "remedy": f.remedy}
+                    for f in findings
+                ],
+            }
+        )
+    if number:
+        raise typer.Exit(1)
+
+
+@app.command()
+def up(
+    kits: Annotated[
+        Path | None, typer.Argument(metavar="[KITS]", help="The folder that init made.")
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Make a federation with bundled data and start it.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="With --demo: where; a new folder otherwise.")
+    ] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(help="Only this site, and no server; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a federation's server and sites on this machine, and wait until they are connected.
+
+    What runs already is left alone. With --demo: a server, four sites with 60 rows each of
+    bundled data, and a calibrator.
+
+    Examples: `privcal federation up kits`, `privcal federation up --demo`
+    """
+    _need_flare()
+    from privcal.federation import demo as example
+    from privcal.federation import processes
+
+    if demo == (kits is not None) or (folder is not None and not demo):
+        raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
+    if kits is None:
+        kits = (
+            folder if folder is not None else Path(tempfile.mkdtemp(prefix="privcal-federation-"))
+        )
+        if not (kits / "federation.json").exists():
+            example.make(kits)
+    pids = processes.up(kits, sites=site, server=not site)
+    console = human(as_json)
+    for name, pid in pids.items():
+        console.print(f"{name} runs (process {pid})")
+    if demo:
+        console.print(
+            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} --epsilon 1 --out map.json"
+        )
+    console.print(f"stop with: privcal federation down {kits}")
+    if as_json:
+        print_json(
+            {
+                "kits": str(kits),
+                "processes": pids,
+                **({"calibrator": str(kits / example.CALIBRATOR)} if demo else {}),
+            }
+        )
+
+
+@app.command()
+def down(kits: Kits = Path(), as_json: Json = False) -> None:
+    """Stop a federation's server, sites and jobs on this machine; none is left.
+
+    Example: `privcal federation down kits`
+    """
+    _need_flare()
+    from privcal.federation import processes
+
+    count = processes.down(kits)
+    human(as_json).print(f"{count} processes stopped" if count else "nothing was running")
+    if as_json:
+        print_json({"kits": str(kits), "stopped": count})
+
+
+def _need_flare() -> None:
+    if find_spec("nvflare") is None:
+        raise InputError("a federation needs NVIDIA FLARE: pip install privcal[federation]")

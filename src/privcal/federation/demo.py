@@ -1,0 +1,50 @@
+"""A federation to try things with: bundled data, one machine, real processes and certificates."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from pathlib import Path
+
+import numpy as np
+
+from privcal.datasets import cifar10c
+from privcal.federation.kits import provision
+from privcal.federation.project import Member, Project
+
+SITES = 4
+ROWS = 60
+EPSILON = 10.0
+SHIFT = "motion_blur"
+MODEL = "cifar10-wrn28x10"
+CALIBRATOR = "calibrator@demo.org"
+
+
+def make(folder: Path, seed: int = 0) -> list[Path]:
+    """Provision a federation and give each site rows of its own; the participants' folders."""
+    sites = importlib.import_module("privcal.federation.site")
+    project = Project(
+        name="demo",
+        server=Member("localhost", "server"),
+        port=_free_port(),
+        sites=tuple(Member(f"hospital-{n}", f"hospital_{n}") for n in range(1, SITES + 1)),
+        calibrators=(Member(CALIBRATOR, "calibrator"),),
+    )
+    made = provision(project, folder)
+    scores = cifar10c(SHIFT)
+    order = np.random.default_rng(seed).permutation(len(scores.labels))[: SITES * ROWS]
+    for member, rows in zip(project.sites, np.split(order, SITES), strict=True):
+        place = folder / member.name / "data"
+        place.mkdir(mode=0o700)
+        data = place / "scores.npz"
+        mine = scores.take(rows)
+        np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
+        data.chmod(0o600)
+        sites.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
+    return made
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
