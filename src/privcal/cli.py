@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import secrets
 import signal
 import sys
 import warnings
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -21,6 +23,7 @@ from privcal.advise.commands import command as advise_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.federation.commands import app as federation_app
+from privcal.federation.site_commands import app as site_app
 from privcal.files import check_outputs
 from privcal.sketch.commands import Public
 from privcal.sketch.commands import app as sketch_app
@@ -51,6 +54,7 @@ app.add_typer(source_app, name="source")
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(study_app, name="study")
 app.add_typer(federation_app, name="federation")
+app.add_typer(site_app, name="site")
 app.command("advise")(advise_command)
 
 _SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}
@@ -167,10 +171,15 @@ def demo(
 
 @app.command()
 def calibrate(
-    source: Annotated[
-        list[Path], typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
-    ],
     out: Annotated[Path, typer.Option(help="Where to write the map (JSON).")],
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv."),
+    ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(help="Ask the sites of a federation instead: your start-up kit's folder."),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="One of: " + ", ".join(privcal.methods.names()))
     ] = "acc-t",
@@ -184,8 +193,26 @@ def calibrate(
     ledger_dir: Annotated[
         Path | None, typer.Option(help="Folder of the ledgers; by default beside the data.")
     ] = None,
-    min_sources: Annotated[int, typer.Option(help="Stop if fewer are left.")] = 1,
+    min_sources: Annotated[
+        int, typer.Option("--min-sources", "--min-sites", help="Stop if fewer are left.")
+    ] = 1,
     model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="With --federation: go on with an interrupted campaign."),
+    ] = False,
+    site_timeout: Annotated[
+        int, typer.Option(help="With --federation: seconds a site has for one reply.")
+    ] = 120,
+    max_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="With --federation: distrust answers that more rows would be needed for."
+        ),
+    ] = None,
+    rows_per_person: Annotated[
+        int, typer.Option(help="With --federation: how many rows of a person the sites count.")
+    ] = 1,
     asker: Annotated[
         str, typer.Option(help="Who asks, as the owners' policies name them.")
     ] = "local",
@@ -227,6 +254,8 @@ def calibrate(
 
     `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
     --out map.json`
+
+    `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
     """
     from numpy.random import default_rng
 
@@ -239,6 +268,20 @@ def calibrate(
     from privcal.privacy.policy import Policy
     from privcal.sketch.report import document, headline, tell
 
+    source = source or []
+    if federation is None:
+        if not source:
+            raise InputError("there are no sources: name their files, or give --federation")
+        if resume or max_rows is not None or rows_per_person != 1:
+            raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
+    else:
+        here = {"source_column": source_column, "policy": policy, "ledger_dir": ledger_dir}
+        if source or asker != "local" or any(v is not None for v in here.values()):
+            raise InputError("sites keep their own data, policies and ledgers: give none of these")
+        if model is None:
+            raise InputError("a campaign names its model: give --model")
+        if importlib.util.find_spec("nvflare") is None:
+            raise InputError("--federation needs FLARE: pip install 'privcal[federation]'")
     rules = None if policy is None else Policy.load(policy)
     if method != "sketch":
         for name, value in (("public", public), ("sketch", sketch), ("plot", plot)):
@@ -263,15 +306,37 @@ def calibrate(
     next(
         privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None
     )
-    campaign = campaign or secrets.token_hex(8)
-    if "/" in campaign:
+    if campaign is not None and "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
-    Key.parse(asker, campaign)
-    found = _read_sources(source, source_column, model)
+    Key.parse(asker, campaign or "unnamed")
     outputs = [path for path in (out, sketch, plot) if path is not None]
     inputs = [path for path in (*source, policy, public) if path is not None]
     check_outputs(outputs, inputs)
-    sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
+    again = "the same command and --resume"
+    panel: Any
+    if federation is None:
+        campaign = campaign or secrets.token_hex(8)
+        again = f"the same command and --campaign {campaign}"
+        found = _read_sources(source, source_column, model)
+        sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
+        unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
+        panel = nullcontext(sources)
+    else:
+        from privcal.federation.calibrating import distant, open_campaign
+
+        said = {k: v for k, v in options.items() if k != "public"}
+        plan = {"method": method, "epsilon": epsilon, "model": model, "options": said}
+        plan["public"] = None if public is None else str(public)
+        begun = open_campaign(out, json.loads(json.dumps(plan)), resume, campaign)
+        campaign = str(begun.plan["campaign"])
+        unit = "person, or row where a site has no person ids"
+        panel = distant(
+            federation,
+            begun,
+            timeout=site_timeout,
+            max_rows=max_rows,
+            rows_per_person=rows_per_person,
+        )
     paid = False
 
     def show(step: Step) -> None:
@@ -279,17 +344,18 @@ def calibrate(
         paid = paid or step.answered > 0
         bar.update(
             task,
-            description=f"{method}: question {step.asked + 1}",
+            description=f"{method}: question {step.asked + 1}" + _place(step.query),
             completed=step.answered,
             total=step.sources,
         )
 
     try:
-        with progress_bar() as bar, warnings.catch_warnings():
+        with ExitStack() as stack, progress_bar() as bar, warnings.catch_warnings():
             warnings.simplefilter("ignore", SourceDropped)  # said below
-            task = bar.add_task(method, total=None)
+            task = bar.add_task("opening the sources", total=None)
+            asked = stack.enter_context(panel)
             result = privcal.calibrate(
-                sources,
+                asked,
                 method,
                 epsilon,
                 min_sources=min_sources,
@@ -299,16 +365,13 @@ def calibrate(
                 progress=show,
                 **options,
             )
+            names = [s if isinstance(s, str) else s.name for s in getattr(asked, "names", asked)]
         result.map.save(out)
         if sketch is not None and result.sketch is not None:
             result.sketch.save(sketch)
     except BaseException:
         if paid:
-            errors.print(
-                "answers already paid for come back free with the same command and "
-                f"--campaign {campaign}",
-                soft_wrap=True,
-            )
+            errors.print(f"answers already paid for come back free with {again}", soft_wrap=True)
         raise
     for name, reason in result.dropped.items():
         errors.print(
@@ -317,12 +380,11 @@ def calibrate(
     console = human(as_json)
     temperature = _temperature(result.map)
     summary = _SHAPES[result.map.kind] if temperature is None else f"temperature {temperature:.4f}"
-    answered = len(sources) - len(result.dropped)
+    answered = len(result.spent) - len(result.dropped)
     console.print(
-        f"{method}: {summary}, from {answered} of {len(sources)} sources, "
+        f"{method}: {summary}, from {answered} of {len(result.spent)} sources, "
         f"each charged epsilon {max(result.spent):g}; map written to {out}",
     )
-    unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
     console.print(
         f"Protected at each source: one {unit}. A person at k sources is exposed to k times epsilon.",
         style="dim",
@@ -347,7 +409,7 @@ def calibrate(
                 "map": result.map.to_dict(),
                 "out": str(out),
                 "campaign": result.campaign,
-                "spent": {s.name: e for s, e in zip(sources, result.spent, strict=True)},
+                "spent": dict(zip(names, result.spent, strict=True)),
                 "dropped": result.dropped,
                 "rounds": [
                     {
@@ -788,6 +850,12 @@ def _ledger_path(path: Path, value: str | None, folder: Path | None) -> Path:
     if value is None:
         return path.with_name(f"{path.name}.ledger")
     return path.with_name(f"{path.name}.ledgers") / f"{name}.ledger"
+
+
+def _place(query: Any) -> str:
+    """Where a question looks, for the progress bar."""
+    temperature = getattr(query, "temperature", None)
+    return "" if temperature is None else f" at T = {temperature:.3f}"
 
 
 def _temperature(map: Map) -> float | None:

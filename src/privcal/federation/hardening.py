@@ -27,7 +27,6 @@ _AT_A_SITE = {"submit_job": "any", "manage_job": "n:submitter"}
 _AT_THE_SERVER = {
     "submit_job": "any",
     "manage_job": "n:submitter",
-    "app_command": "n:submitter",  # how a calibrator asks through its own running job
     "download_job": "n:submitter",
     "view": "any",
     "app_command": "n:submitter",  # how a calibrator talks to the relay of their own job

@@ -9,3 +9,4 @@ JOB_GUARD = "privcal.federation.guard.JobGuard"
 JOBS = "privcal.federation.storage.WorkspaceJobs"
 SNAPSHOTS = "privcal.federation.storage.WorkspaceSnapshots"
 CALIBRATOR_ROLE = "lead"  # FLARE's name for those who may submit jobs
+TASK = "privcal"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from privcal.calibrate import Question
-from privcal.errors import InputError, Refused
+from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.messages import Signer, read_reply
 from privcal.federation.names import RELAY, SITE_EXECUTOR, TASK
 from privcal.privacy.epsilon import NANO
@@ -30,7 +30,8 @@ attempt at the same campaign gets it."""
 BEYOND = 1e-9
 """An honest answer is taken for a lie with at most this probability."""
 
-_POLL = 0.1
+_POLL, _PATIENCE = 0.1, 10.0
+"""Seconds between two looks for replies, and until the server is given up."""
 
 
 class Unusable(RuntimeError):
@@ -75,8 +76,8 @@ class Sites:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._session = new_secure_session(self.asker, str(self.kit), timeout=10.0)
         except Exception as error:
-            raise InputError(
-                f"the federation's server cannot be reached with {self.kit} ({error})"
+            raise CalibrationError(
+                f"the federation's server cannot be reached with {self.kit} ({error})", ()
             ) from None
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +101,7 @@ class Sites:
         while time.monotonic() < deadline:
             time.sleep(0.5)
             try:
-                found = self._command("sites", {})["sites"]
+                found = [str(name) for name in self._command("sites", {})["sites"]]
             except Exception:
                 status = str(self._session.get_job_status(self._job))
                 if status.startswith(("FINISHED", "ABORTED", "ABANDONED", "FAILED")):
@@ -111,24 +112,20 @@ class Sites:
             if found and found == seen:
                 return found
             seen = found
-        raise InputError("no site of the federation took the job")
+        raise CalibrationError("no site of the federation took the job", ())
 
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
         message = self._signer.sign(question)
         self.travelled += len(message) * len(names)
-        ticket = self._command(
-            "ask", {"message": message, "sites": list(names), "timeout": self._timeout}
-        )["ticket"]
+        request = {"message": message, "sites": list(names), "timeout": self._timeout}
+        ticket = self._insist("ask", request)["ticket"]
         left = list(names)
         deadline = time.monotonic() + self._timeout + 5
         while left and time.monotonic() < deadline:
             time.sleep(_POLL)
-            try:
-                replies = self._command("replies", {"ticket": ticket})["replies"]
-            except Exception:  # the server stumbled; whoever has answered is paid for and kept
-                continue
+            replies = self._insist("replies", {"ticket": ticket})["replies"]
             for name in [n for n in left if n in replies]:
                 left.remove(name)
                 self.travelled += len(replies[name])
@@ -153,6 +150,19 @@ class Sites:
             return Unusable("beyond what its rows and the noise can give")
         key = Key.parse(self.asker, question.request_id)
         return Answer(np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key)
+
+    def _insist(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
+        """A command that must not fail for long. (Asking twice costs no site anything.)"""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._command(name, data)
+            except Exception as error:
+                if time.monotonic() > deadline:
+                    raise CalibrationError(
+                        f"the federation's server does not answer any more ({error})", ()
+                    ) from None
+            time.sleep(_POLL)
 
     def _command(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = self._session.do_app_command(self._job, f"privcal.{name}", data)

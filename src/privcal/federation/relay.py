@@ -72,9 +72,10 @@ class Relay(Controller):  # type: ignore[misc]
         reply = result.get("reply") if isinstance(result, Shareable) else None
         if result is None or result.get_return_code() != ReturnCode.OK:
             reply = None
-        known = isinstance(reply, str) and len(reply) <= MAX_REPLY
+        if not isinstance(reply, str) or len(reply) > MAX_REPLY:
+            reply = ""
         replies = self._kept.setdefault(client_task.task.props["ticket"], {})
-        replies.setdefault(client_task.client.name, reply if known else "")
+        replies.setdefault(client_task.client.name, reply)
         client_task.result = None
 
     # --- commands of the calibrator -------------------------------------------------------
