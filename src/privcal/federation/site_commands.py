@@ -86,7 +86,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
     for entry in entries:
         if entry.key is not None:
             by_asker.setdefault((entry.key.asker, entry.key.campaign), []).append(
-                entry.nano_epsilon
+                to_nano(entry.epsilon)
             )
     table = Table(title="Who asked", box=box.SIMPLE_HEAD)
     for name in ("asker", "campaign", "questions", "ε"):
