@@ -106,6 +106,11 @@ def test_only_sites_of_the_federation_are_started(kits: Path) -> None:
         processes.up(kits, sites=["hospital-9"])
 
 
+def test_a_path_with_spaces_is_refused_because_jobs_would_fail(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without spaces"):
+        processes.up(tmp_path / "my kits")
+
+
 # A server whose operator added a thread: it asks every site for a file and for a report, without
 # the header by which FLARE would ask the site's rights first.
 MALICE = """
