@@ -166,3 +166,44 @@ def test_a_malicious_server_reads_nothing_at_a_guarded_site(
     answers = json.loads(heard.read_text())
     assert "diagnosis" in answers["hospital-2"][0]
     assert answers["hospital-1"] == ["invalid_request"] * 3
+
+
+def test_a_calibrator_and_a_server_together_cannot_bring_code(kits: Path, tmp_path: Path) -> None:
+    """Everything is open at the server, and the job is signed by the calibrator."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    local = kits / "localhost" / "local"
+    rights = json.loads((local / "authorization.json").read_text())
+    rights["permissions"]["lead"] = "any"
+    (local / "authorization.json").write_text(json.dumps(rights))
+    resources = json.loads((local / "resources.json").read_text())
+    resources["class_allow_list"] = ["*"]
+    (local / "resources.json").write_text(json.dumps(resources))
+    app = tmp_path / "job" / "app"
+    executor = {"tasks": ["*"], "executor": {"path": "evil.Executor"}}
+    for path, content in {
+        app.parent / "meta.json": {
+            "name": "job", "resource_spec": {}, "min_clients": 1, "deploy_map": {"app": ["@ALL"]},
+        },
+        app / "config" / "config_fed_server.json": {"format_version": 2, "workflows": []},
+        app / "config" / "config_fed_client.json": {"format_version": 2, "executors": [executor]},
+        app / "custom" / "evil.py": {},
+    }.items():  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+    processes.up(kits)
+    session = new_secure_session("ann@lab.org", str(kits / "ann@lab.org"), timeout=10)
+    try:
+        job = session.submit_job(str(app.parent))
+        deadline = time.monotonic() + 30
+        while not str(session.get_job_status(job)).startswith("FINISHED"):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        said = session.get_job_meta(job)["job_deploy_detail"]
+    finally:
+        session.close()
+    assert "server: OK" in said
+    for site in ("hospital-1", "hospital-2"):
+        assert f"{site}: NVFLARE_ERROR: this site takes no code and no folders with a job" in said
+        assert not list((kits / site).glob("*/app_*"))
