@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -339,6 +340,23 @@ def test_a_server_that_asks_for_no_rights_reads_files_unless_the_guard_is_there(
     )
     assert ("diagnosis" in done.stdout) is leaks, done.stderr
     assert leaks or "invalid_request" in done.stdout
+
+
+def test_the_guard_hides_texts_of_exceptions_however_a_site_is_started() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from privcal.federation.guard import SiteGuard; SiteGuard()\n"
+            "import os; from nvflare.security.logging import secure_format_exception as show\n"
+            "print(show(ValueError('row 7')), os.environ['NVFLARE_SECURE_LOGGING'])",
+        ],
+        env={k: v for k, v in os.environ.items() if k != "NVFLARE_SECURE_LOGGING"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said == "<class 'ValueError'> true\n"
 
 
 GOOD = {

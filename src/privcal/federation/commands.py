@@ -143,9 +143,10 @@ def up(
         console.print(f"{name} runs (process {pid})")
     if demo:
         console.print(
-            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} --epsilon 1 --out map.json"
+            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} --epsilon 1 --out map.json",
+            soft_wrap=True,  # to be copied
         )
-    console.print(f"stop with: privcal federation down {kits}")
+    console.print(f"stop with: privcal federation down {kits}", soft_wrap=True)
     if as_json:
         print_json(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import socket
 from pathlib import Path
 
@@ -31,16 +32,19 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
         calibrators=(Member(CALIBRATOR, "calibrator"),),
     )
     made = provision(project, folder)
-    scores = cifar10c(SHIFT)
-    order = np.random.default_rng(seed).permutation(len(scores.labels))[: SITES * ROWS]
-    for member, rows in zip(project.sites, np.split(order, SITES), strict=True):
-        place = folder / member.name / "data"
-        place.mkdir(mode=0o700)
-        data = place / "scores.npz"
-        mine = scores.take(rows)
-        np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
-        data.chmod(0o600)
-        sites.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
+    try:
+        scores = cifar10c(SHIFT)
+        order = np.random.default_rng(seed).permutation(len(scores))[: SITES * ROWS]
+        for member, rows in zip(project.sites, np.split(order, SITES), strict=True):
+            data = folder / member.name / "data" / "scores.npz"
+            data.parent.mkdir(mode=0o700)
+            mine = scores.take(rows)
+            np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
+            data.chmod(0o600)
+            sites.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
+    except BaseException:
+        shutil.rmtree(folder)  # half a federation would look like a whole one
+        raise
     return made
 
 

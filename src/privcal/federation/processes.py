@@ -53,6 +53,11 @@ def up(
     `sites`: names, all where not given. Without `server`, only sites are started here.
     """
     kits = kits.resolve()
+    if any(letter.isspace() or letter in "'\"\\" for letter in str(kits)):
+        # FLARE builds a job's command as one text and splits it again.
+        raise InputError(
+            f"FLARE cannot run jobs below {str(kits)!r}: move it to a path without spaces"
+        )
     wanted = _participants(kits, sites, server)
     alive = {p.member.name for p in wanted if _mains(p)}
     if server and wanted[0].member.name not in alive:
