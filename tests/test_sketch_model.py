@@ -117,6 +117,23 @@ def test_without_noise_many_rows_tell_the_curve() -> None:
         assert (error * density).sum(axis=1).mean() < 0.02
 
 
+@pytest.mark.parametrize("scores", [(0.0, 0.3), (-7.0, -6.0), (-4.0, -2.0), (30.0, 40.0)])
+@pytest.mark.parametrize("accuracy", [0.1, 0.7, 0.99])
+def test_a_million_rows_that_the_prior_did_not_expect_are_fitted(
+    scores: tuple[float, float], accuracy: float
+) -> None:
+    model = MODELS["alone"]
+    rows = np.linspace(*scores, 1000)
+    hats = np.mean(
+        [[hat(s, ALONE.knots, k) for k in range(len(ALONE.knots))] for s in rows], axis=0
+    )
+    sketch = 5000 * np.concatenate([(1 - accuracy) * hats, accuracy * hats])
+    fitted = model.fit(sketch[None], 200, 1e-4)
+    expected, _, _ = model._expect(fitted.mean, fitted.log_rows)
+    right = expected[0, len(ALONE.knots) :].sum() / expected.sum()
+    assert right == pytest.approx(accuracy, abs=0.003)
+
+
 @pytest.mark.parametrize("setting", [(10, 10, 1.0), (50, 30, 1.0)])
 def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int, float]) -> None:
     """Pointwise, over rows: 93 to 97.5 % (less 2 % for the chance of 150 runs)."""

@@ -34,8 +34,9 @@ from privcal.scores import BoolArray, FloatArray
 CLEAR = 2.0
 """So many standard deviations of noise the total must be above zero for the data to speak."""
 
-_STEPS, _CLOSE = 20, 1e-3
-"""Steps at most, and the step in prior standard deviations that ends them."""
+_STEPS, _CLOSE = 1000, 1e-3
+"""Steps at most, and the step in prior standard deviations that ends them. A few hundred rows need
+about ten; a million rows that the prior did not expect, hundreds."""
 
 _LONGEST = 1.0
 """The longest step in any direction, in prior standard deviations: keeps far starts stable."""
