@@ -65,6 +65,23 @@ def test_curves_on_cells_are_measured_as_on_rows(sim: Simulator, kind: str) -> N
     assert np.abs(found.brier - expected.brier).max() < 2e-4
 
 
+def test_rows_beyond_a_curves_last_point_are_measured_as_by_its_map() -> None:
+    """A third of them have an infinite score, for which some curves stay below a bin's edge."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (600, 5)).astype(np.float32)
+    labels = (logits + rng.gumbel(0, 2, logits.shape)).argmax(axis=1)
+    logits[:200] *= 1000
+    setting = Setting("sources", 6, 8, 1.0)
+    scores = privcal.Scores(logits=logits, labels=labels)
+    assert np.isinf(log_odds(scores.outputs, 1.0)).sum() > 150
+    sim = Simulator(scores, [setting], 9, np.random.SeedSequence(5))
+    maps = [CurveMap(1.0, (-2.0, 0.0, 2.0), (-1.0, 0.0, 0.02 + 0.06 * t)) for t in range(9)]
+    found, expected = sim.measure(maps, setting), sim._measure_any(maps, setting)
+    assert sim._ranked
+    for name in Measured._fields:
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-9)
+
+
 def test_curves_of_many_scores_are_measured_one_by_one() -> None:
     setting = Setting("sources", 6, 8, 1.0)
     sim = Simulator(random_scores(400, seed=3), [setting], 9, np.random.SeedSequence(5))
