@@ -29,13 +29,13 @@ def recommendation(
                 f"{_name(without)}, which needs no data, has {_both(without)}."
             )
         return f"Use {method} with {setting}: {change}."
-    if not choice.reached:
-        return f"{_out_of_reach(search, at, samples, target)}; {method} with {setting} brings {change}."
     if without.ece.mean <= target:
         return (
             f"No ε is needed for an ECE of {target:g}: {_name(without)}, which needs no data, has "
             f"{_both(without)}, where {method} with {setting} has {_both(at.of(choice.method))}."
         )
+    if not choice.reached:
+        return f"{_out_of_reach(search, at, samples, target)}; {method} with {setting} brings {change}."
     return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
 
 
@@ -54,9 +54,15 @@ def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str
         if search.over == "epsilon"
         else f"ε = {at.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
     )
+    floor = search.found[lowest].floor
+    if floor <= target:
+        return (
+            f"An ECE of {target:g} with {where} costs more than it is worth: {_said(lowest)} has "
+            f"{floor:.3f}, but a worse Brier score ({brier:.3f}) than with nothing done"
+        )
     return (
-        f"An ECE of {target:g} is out of reach with {where}: the lowest is "
-        f"{search.found[lowest].floor:.3f} ({_said(lowest)}, Brier {brier:.3f})"
+        f"An ECE of {target:g} is out of reach with {where}: the lowest is {floor:.3f} "
+        f"({_said(lowest)}, Brier {brier:.3f})"
     )
 
 
