@@ -532,6 +532,8 @@ def test_a_picture_needs_a_range_and_the_command_sees_to_it(
         (["--samples", 5], "say how many sources"),
         (["--sources", 4, "--samples", 5, "--epsilon", -1], "epsilon must be above 0"),
         (["--sources", 4, "--samples", 5, "--plot", "plan.txt"], "must end in .png"),
+        (["--sources", 4, "--samples", 5, "--seed", -1], "seed must be"),
+        (["--sources", 4, "--samples", 5, "--shifts", ","], "no shift is named"),
         (["--sources", 4, "--samples", 5, "--plot", "no/where/plan.png"], "folder is missing"),
         (["--sources", 4, "--samples", 5, "--archive", "none.npz"], "there is no file"),
         (["--sources", 4], "samples"),
