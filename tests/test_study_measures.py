@@ -12,6 +12,8 @@ import privcal
 from privcal import methods
 from privcal.confidence import log_odds
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
+from privcal.queries import GRID
+from privcal.sketch import Reading
 from privcal.study.cells import RankCells, tied_aurc
 from privcal.study.grids import Setting
 from privcal.study.measured import Measured
@@ -63,6 +65,18 @@ def test_curves_on_cells_are_measured_as_on_rows(sim: Simulator, kind: str) -> N
     # Two rows of 8,500 on the other side of a bin's edge are worth 2 · 2/8500 at most.
     assert np.abs(found.ece - expected.ece).max() < 4 / 8500
     assert np.abs(found.brier - expected.brier).max() < 2e-4
+
+
+def test_without_noise_a_sketch_is_read_as_one_without_noise() -> None:
+    setting = Setting("sources", 6, 8, math.inf)
+    scores = random_scores(400, seed=3)
+    sim = Simulator(scores, [setting], 5, np.random.SeedSequence(5))
+    found = sim.run(methods.make("sketch"), setting, np.random.SeedSequence(1))
+    reading = Reading.of()
+    sums = sim.sums(reading.query)[:, 0] / (GRID * 6)
+    maps = reading.read(sums, 6, 1e-9).maps(1.0)
+    for value, expected in zip(found, sim.measure(maps, setting), strict=True):
+        np.testing.assert_allclose(value, expected, atol=1e-5)
 
 
 def test_rows_beyond_a_curves_last_point_are_measured_as_by_its_map() -> None:
