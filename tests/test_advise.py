@@ -20,7 +20,7 @@ from privcal.advise.plan import Expected, Figure, Point, Search
 from privcal.advise.population import Draws, Population, stream
 from privcal.advise.search import epsilons, smallest, smoothed, source_counts
 from privcal.advise.simulate import Task, _set_aside
-from privcal.advise.words import recommendation
+from privcal.advise.words import caveat, recommendation
 from privcal.cli import main
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask
@@ -345,6 +345,12 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
     ece: Figure, brier: Figure, verdict: str
 ) -> None:
     assert judge("acc-t", setting((ece, brier))) == verdict
+
+
+def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
+    said = "The sketch's prior was chosen on 8 of the 15 bundled shifts."
+    assert said in caveat("cifar10c", 15, bundled=True)
+    assert said not in caveat("mine", 15, bundled=False)
 
 
 @pytest.mark.parametrize(
