@@ -84,19 +84,6 @@ def test_every_row_of_a_group_is_drawn_equally_often() -> None:
     assert often.max() < 70
 
 
-def test_what_a_source_misses_is_put_with_its_own_rows() -> None:
-    """Two groups, and sources of one group each: only where a group runs out one source has both."""
-    groups = np.arange(400) % 2
-    ran_out = 0
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        rows, sizes = draw_sources(rng, groups, setting(1e-6, samples=17))
-        kinds = [len(set(groups[own])) for own in np.split(rows, sizes.cumsum()[:-1])]
-        assert sum(kind > 1 for kind in kinds) <= 1
-        ran_out += sum(kind > 1 for kind in kinds)
-    assert ran_out > 10
-
-
 def purity(sources: list[np.ndarray]) -> float:
     """The mean share of a source's most frequent group, over sources of ten rows or more."""
     some = [np.bincount(GROUPS[rows]).max() / len(rows) for rows in sources if len(rows) >= 10]
