@@ -266,6 +266,8 @@ def calibrate(
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     Key.parse(asker, campaign)
     found = _read_sources(source, source_column, model)
+    if public is not None:
+        _check_classes(public, options["public"], found)
     outputs = [path for path in (out, sketch, plot) if path is not None]
     inputs = [path for path in (*source, policy, public) if path is not None]
     check_outputs(outputs, inputs)
@@ -716,6 +718,18 @@ def _read_sources(
             split = read_sources(path, column, model=model)
             found.extend((path, value, scores) for value, scores in split.items())
     return found
+
+
+def _check_classes(
+    public: Path, clean: Scores, found: list[tuple[Path, str | None, Scores]]
+) -> None:
+    """One model has one number of classes, whoever's rows it scores."""
+    for path, _, scores in found:
+        if scores.classes != clean.classes:
+            raise InputError(
+                f"{public} has scores of {clean.classes} classes and {path} of {scores.classes}: "
+                "they are not of one model"
+            )
 
 
 def _open_sources(
