@@ -14,12 +14,13 @@ import pytest
 
 import privcal
 from privcal import InputError, methods, study
-from privcal.advise.choice import best, judge
+from privcal.advise.choice import best, choose, judge
 from privcal.advise.figure import save_plan
-from privcal.advise.plan import Expected, Figure, Point
+from privcal.advise.plan import Expected, Figure, Point, Search
 from privcal.advise.population import Draws, Population, stream
 from privcal.advise.search import epsilons, smallest, smoothed, source_counts
 from privcal.advise.simulate import Task, _set_aside
+from privcal.advise.words import caveat, recommendation
 from privcal.cli import main
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask
@@ -346,6 +347,32 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
     assert judge("acc-t", setting((ece, brier))) == verdict
 
 
+def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
+    said = "The sketch's prior was chosen on 8 of the 15 bundled shifts."
+    assert said in caveat("cifar10c", 15, bundled=True)
+    assert said not in caveat("mine", 15, bundled=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "brier", "reached", "says"),
+    [
+        (0.06, 0.16, True, "Use acc-t with ε = 1 at each of 10 sources"),
+        (0.06, 0.26, False, "costs more than it is worth: acc-t has 0.050, but a worse Brier"),
+        (0.04, 0.16, False, "An ECE of 0.04 is out of reach"),
+        (0.15, 0.16, True, "No ε is needed for an ECE of 0.15: the sketch's prior map"),
+        (0.15, 0.26, False, "No ε is needed for an ECE of 0.15: the sketch's prior map"),
+    ],
+)
+def test_a_target_is_not_bought_with_the_brier_score_nor_where_it_is_free(
+    target: float, brier: float, reached: bool, says: str
+) -> None:
+    point = setting((at(0.05), at(brier)))
+    search = Search("epsilon", (point,), {"acc-t": smallest([1.0], [0.05], [0.001], target)})
+    choice = choose(None, search)
+    assert choice.reached is reached
+    assert says in recommendation(choice, 30, target, search)
+
+
 def test_the_lowest_ece_is_not_recommended_where_it_costs_the_brier_score() -> None:
     binning = Expected("one-hot-binning", True, at(0.01), at(0.18))
     close = Expected("sketch", True, at(0.04), at(0.162))
@@ -511,6 +538,8 @@ def test_a_picture_needs_a_range_and_the_command_sees_to_it(
         (["--samples", 5], "say how many sources"),
         (["--sources", 4, "--samples", 5, "--epsilon", -1], "epsilon must be above 0"),
         (["--sources", 4, "--samples", 5, "--plot", "plan.txt"], "must end in .png"),
+        (["--sources", 4, "--samples", 5, "--seed", -1], "seed must be"),
+        (["--sources", 4, "--samples", 5, "--shifts", ","], "no shift is named"),
         (["--sources", 4, "--samples", 5, "--plot", "no/where/plan.png"], "folder is missing"),
         (["--sources", 4, "--samples", 5, "--archive", "none.npz"], "there is no file"),
         (["--sources", 4], "samples"),

@@ -269,6 +269,8 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "a picture of unknown kind": ((*SKETCH, "--plot", "p.doc"), "must end in .png"),
     "no such public scores": ((*SKETCH, "--public", "none.npz"), "there is no file none.npz"),
     "too few public scores": ((*SKETCH, "--public", "few.npz"), "at least 50 rows, not 20"),
+    "public scores of another model": (
+        (*SKETCH, "--public", "three.npz"), "three.npz has scores of 3 classes and"),
     "a source as public scores": (
         (*SKETCH, "clean.npz", "--public", "clean.npz"), "clean.npz is a source"),
     "a sketch measured": (("evaluate", "sketch.json"), "say --private"),
@@ -303,6 +305,8 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     save(tmp_path / "good.npz")
     save(tmp_path / "clean.npz", rows=200, seed=3)
     save(tmp_path / "few.npz", rows=20, seed=3)
+    other = random_scores(200, classes=3)
+    np.savez(tmp_path / "three.npz", logits=other.outputs.array, labels=other.labels)
     Path("p.toml").write_text("epsilon = 1\n")
     privcal.TemperatureMap(2.0).save("map.json")
     query = Reading.of().query

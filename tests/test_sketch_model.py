@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from privcal.errors import InputError
 from privcal.scores import Scores
-from privcal.sketch import Reading, evaluate_privately
+from privcal.sketch import Estimate, Reading, evaluate_privately
+from privcal.sketch.evaluation import _finer
 from privcal.sketch.model import ALONE, Model, Posterior, with_public
 
 MODELS = {"public": Model(with_public(4.0)), "many classes": Model(with_public(1.5))}
@@ -115,6 +117,23 @@ def test_without_noise_many_rows_tell_the_curve() -> None:
         mean, _ = model.fit(sketch, 100, 2e-14).log_odds
         error = np.abs(1 / (1 + np.exp(-mean)) - 1 / (1 + np.exp(-eta)))
         assert (error * density).sum(axis=1).mean() < 0.02
+
+
+@pytest.mark.parametrize("scores", [(0.0, 0.3), (-7.0, -6.0), (-4.0, -2.0), (30.0, 40.0)])
+@pytest.mark.parametrize("accuracy", [0.1, 0.7, 0.99])
+def test_a_million_rows_that_the_prior_did_not_expect_are_fitted(
+    scores: tuple[float, float], accuracy: float
+) -> None:
+    model = MODELS["alone"]
+    rows = np.linspace(*scores, 1000)
+    hats = np.mean(
+        [[hat(s, ALONE.knots, k) for k in range(len(ALONE.knots))] for s in rows], axis=0
+    )
+    sketch = 5000 * np.concatenate([(1 - accuracy) * hats, accuracy * hats])
+    fitted = model.fit(sketch[None], 200, 1e-4)
+    expected, _, _ = model._expect(fitted.mean, fitted.log_rows)
+    right = expected[0, len(ALONE.knots) :].sum() / expected.sum()
+    assert right == pytest.approx(accuracy, abs=0.003)
 
 
 @pytest.mark.parametrize("setting", [(10, 10, 1.0), (50, 30, 1.0)])
@@ -257,6 +276,23 @@ def public(scale: float = 1.0, rows: int = 400, classes: int = 5, seed: int = 0)
     return Scores(logits=1.7 * scale * logits, labels=labels)
 
 
+def test_the_priors_curve_is_its_mean_share_of_correct_rows() -> None:
+    """Without data everything has a formula: log-odds e^α·s + b + f, each of them normal."""
+    model = MODELS["alone"]
+    prior = model.fit(np.zeros((1, 14)), 1, 1.0)
+    s = model.grid
+    slope = math.exp(ALONE.slope[0])
+    mean, variance = prior.log_odds
+    np.testing.assert_allclose(mean[0], slope * s + ALONE.level[0])
+    expected = (slope * ALONE.slope[1] * s) ** 2 + ALONE.level[1] ** 2 + ALONE.bend[0] ** 2
+    np.testing.assert_allclose(variance[0], expected)
+    unit = (np.arange(4000) + 0.5) / 4000
+    normal = np.array([NormalDist().inv_cdf(u) for u in unit])
+    log_odds = mean[0] + np.sqrt(variance[0]) * normal[:, None]
+    share = (1 / (1 + np.exp(-log_odds))).mean(axis=0)
+    np.testing.assert_allclose(1 / (1 + np.exp(-prior.curve[0])), share, atol=0.02)
+
+
 def test_scaling_all_logits_changes_nothing_where_public_rows_are_known() -> None:
     hidden = public(seed=1, rows=3000)
     found = []
@@ -296,14 +332,15 @@ def test_own_confidence_is_close_on_the_public_rows_themselves() -> None:
     assert np.abs(said - own).mean() < 0.03
 
 
+@pytest.mark.parametrize("rows", [20, 2000])
 @pytest.mark.parametrize("name", ["public", "alone"])
-def test_private_evaluation_covers_the_truth_it_estimates(name: str) -> None:
+def test_private_evaluation_covers_the_truth_it_estimates(name: str, rows: int) -> None:
     """Accuracy, mean confidence and ECE of hidden rows drawn from the model."""
     model = MODELS[name]
     own = 1 / (1 + np.exp(-1.5 * model.grid))
     reading = Reading(model, 1.0, own)
     runs = 40
-    eta, density, sketch = simulate(model, 50, 20, 1.0, runs, seed=9)
+    eta, density, sketch = simulate(model, 50, rows, 1.0, runs, seed=9)
     posterior = model.fit(sketch, 50, 2 / 50)
     p = 1 / (1 + np.exp(-eta))
     truth = {"accuracy": (density * p).sum(axis=1), "confidence_before": density @ own}
@@ -323,4 +360,17 @@ def test_private_evaluation_covers_the_truth_it_estimates(name: str) -> None:
         assert count >= 33, measure  # 95 % of 40, less 3.5 standard deviations
     expected, true = np.mean(after, axis=0)
     assert expected == pytest.approx(true, abs=0.007)
-    assert expected > 0.01  # a plug-in would say nearly zero
+    assert rows > 20 or expected > 0.01  # a plug-in would say nearly zero
+
+
+def test_an_estimate_is_a_mean_and_the_middle_95_percent() -> None:
+    found = Estimate.of(np.linspace(0, 1, 1001) ** 2)
+    assert found.value == pytest.approx(1 / 3, abs=1e-3)
+    assert (found.low, found.high) == pytest.approx((0.025**2, 0.975**2))
+
+
+def test_values_between_points_lie_on_straight_lines() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 6))
+    points = np.linspace(0, 5, 21)
+    for row, found in zip(values, _finer(points, values), strict=True):
+        np.testing.assert_allclose(found, np.interp(points, np.arange(6), row), atol=1e-12)

@@ -377,6 +377,7 @@ def test_bad_requests_are_told_before_any_work(archive: Path, grid: str) -> None
         ({"shifts": ["rain"]}, "no shift 'rain'"),
         ({"grid": "none"}, "no grid 'none'"),
         ({"trials": 0}, "trials must be"),
+        ({"seed": -1}, "seed must be"),
         ({"jobs": 0}, "jobs must be"),
         ({"grid": "cifar"}, "none would be left to test on"),
     ):

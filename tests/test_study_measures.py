@@ -12,6 +12,8 @@ import privcal
 from privcal import methods
 from privcal.confidence import log_odds
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
+from privcal.queries import GRID
+from privcal.sketch import Reading
 from privcal.study.cells import RankCells, tied_aurc
 from privcal.study.grids import Setting
 from privcal.study.measured import Measured
@@ -63,6 +65,35 @@ def test_curves_on_cells_are_measured_as_on_rows(sim: Simulator, kind: str) -> N
     # Two rows of 8,500 on the other side of a bin's edge are worth 2 · 2/8500 at most.
     assert np.abs(found.ece - expected.ece).max() < 4 / 8500
     assert np.abs(found.brier - expected.brier).max() < 2e-4
+
+
+def test_without_noise_a_sketch_is_read_as_one_without_noise() -> None:
+    setting = Setting("sources", 6, 8, math.inf)
+    scores = random_scores(400, seed=3)
+    sim = Simulator(scores, [setting], 5, np.random.SeedSequence(5))
+    found = sim.run(methods.make("sketch"), setting, np.random.SeedSequence(1))
+    reading = Reading.of()
+    sums = sim.sums(reading.query)[:, 0] / (GRID * 6)
+    maps = reading.read(sums, 6, 1e-9).maps(1.0)
+    for value, expected in zip(found, sim.measure(maps, setting), strict=True):
+        np.testing.assert_allclose(value, expected, atol=1e-5)
+
+
+def test_rows_beyond_a_curves_last_point_are_measured_as_by_its_map() -> None:
+    """A third of them have an infinite score, for which some curves stay below a bin's edge."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (600, 5)).astype(np.float32)
+    labels = (logits + rng.gumbel(0, 2, logits.shape)).argmax(axis=1)
+    logits[:200] *= 1000
+    setting = Setting("sources", 6, 8, 1.0)
+    scores = privcal.Scores(logits=logits, labels=labels)
+    assert np.isinf(log_odds(scores.outputs, 1.0)).sum() > 150
+    sim = Simulator(scores, [setting], 9, np.random.SeedSequence(5))
+    maps = [CurveMap(1.0, (-2.0, 0.0, 2.0), (-1.0, 0.0, 0.02 + 0.06 * t)) for t in range(9)]
+    found, expected = sim.measure(maps, setting), sim._measure_any(maps, setting)
+    assert sim._ranked
+    for name in Measured._fields:
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-9)
 
 
 def test_curves_of_many_scores_are_measured_one_by_one() -> None:

@@ -67,6 +67,23 @@ def test_sizes_are_unequal_and_add_up() -> None:
     assert abs(sizes[:, 0].mean() - 30) < 5 * sizes.std() / math.sqrt(300)
 
 
+def test_groups_are_drawn_around_their_shares_of_all_rows() -> None:
+    rng = np.random.default_rng(0)
+    groups = (np.arange(5000) < 500).astype(int)
+    rows = [draw_sources(rng, groups, setting(1.0))[0] for _ in range(40)]
+    # 800 sources of deviation √(0.1 · 0.9 / 2), and larger ones count for more.
+    assert groups[np.concatenate(rows)].mean() == pytest.approx(0.1, abs=0.04)
+
+
+def test_every_row_of_a_group_is_drawn_equally_often() -> None:
+    rng = np.random.default_rng(0)
+    rows = [draw_sources(rng, GROUPS, setting(100.0))[0] for _ in range(200)]
+    often = np.bincount(np.concatenate(rows), minlength=2000)
+    assert often.mean() == 30
+    assert often.min() > 0
+    assert often.max() < 70
+
+
 def purity(sources: list[np.ndarray]) -> float:
     """The mean share of a source's most frequent group, over sources of ten rows or more."""
     some = [np.bincount(GROUPS[rows]).max() / len(rows) for rows in sources if len(rows) >= 10]

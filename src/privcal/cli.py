@@ -318,6 +318,8 @@ def calibrate(
         campaign = campaign or secrets.token_hex(8)
         again = f"the same command and --campaign {campaign}"
         found = _read_sources(source, source_column, model)
+        if public is not None:
+            _check_classes(public, options["public"], found)
         sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
         unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
         panel = nullcontext(sources)
@@ -780,6 +782,18 @@ def _read_sources(
             split = read_sources(path, column, model=model)
             found.extend((path, value, scores) for value, scores in split.items())
     return found
+
+
+def _check_classes(
+    public: Path, clean: Scores, found: list[tuple[Path, str | None, Scores]]
+) -> None:
+    """One model has one number of classes, whoever's rows it scores."""
+    for path, _, scores in found:
+        if scores.classes != clean.classes:
+            raise InputError(
+                f"{public} has scores of {clean.classes} classes and {path} of {scores.classes}: "
+                "they are not of one model"
+            )
 
 
 def _open_sources(

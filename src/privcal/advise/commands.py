@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from privcal.console import Json, human, print_json, progress_bar
+from privcal.files import check_outputs
 
 if TYPE_CHECKING:
     from privcal.advise.plan import Expected, Figure, Plan
@@ -60,12 +61,14 @@ def command(
 
     `privcal advise --samples 25 --epsilon 0.5 --target-ece 0.03 --public clean.npz`
     """
-    from privcal.advise.figure import check_picture, save_plan
+    from privcal.advise.figure import save_plan
     from privcal.advise.planner import advise
+    from privcal.plots import check_picture
     from privcal.readers import read_scores
 
+    check_picture(plot)
     if plot is not None:
-        check_picture(plot)
+        check_outputs([plot], [*(archive or ()), *([public] if public else [])])
     clean = None if public is None else read_scores(public)
     names = None if shifts is None else [n.strip() for n in shifts.split(",") if n.strip()]
     with progress_bar() as bar:

@@ -8,20 +8,12 @@ from typing import Any
 from privcal.advise.plan import PRIOR, UNCALIBRATED, Figure, Plan
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.plots import check_picture
 from privcal.study.styles import Style, styles
 
-ENDINGS = (".png", ".svg", ".pdf")
 NAMES = {"ece": "expected ECE", "brier": "expected Brier score"}
 AXES = {"epsilon": "ε at each source", "sources": "sources"}
 _PRIOR = Style("#7a7a7a", "", (0, (1, 1)))
-
-
-def check_picture(path: Path) -> None:
-    """Before the work: can this be written?"""
-    if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"{path}: a picture must end in .png, .svg or .pdf")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise InputError(f"cannot write {path}: its folder is missing")
 
 
 def save_plan(path: Path, plan: Plan) -> None:

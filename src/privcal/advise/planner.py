@@ -64,6 +64,8 @@ def advise(
         Called with how many settings of how many are done.
     """
     _check(samples, sources, epsilon, target_ece, trials)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
     archive = read_archive(archives)
     chosen_shifts = _shifts(archive, shifts)
     facts = _public(public, archive, chosen_shifts[0])
@@ -127,10 +129,12 @@ def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trial
 
 
 def _shifts(archive: Archive, wanted: Sequence[str] | None) -> list[str]:
+    if wanted is not None and not wanted:
+        raise InputError("no shift is named; leave shifts out for all of them")
     for shift in wanted or ():
         if shift not in archive.where:
             raise InputError(f"there is no shift {shift!r}; there are {', '.join(archive.where)}")
-    found = [s for s in archive.shifts if (s != CLEAN if not wanted else s in wanted)]
+    found = [s for s in archive.shifts if (s != CLEAN if wanted is None else s in wanted)]
     if not found:
         raise InputError("the archive holds no shift but clean, so there is nothing to plan for")
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from privcal.datasets import cifar10c
+from privcal.federation import site
 from privcal.federation.kits import provision
 from privcal.federation.project import Member, Project
 
@@ -23,7 +24,6 @@ CALIBRATOR = "calibrator@demo.org"
 
 def make(folder: Path, seed: int = 0) -> list[Path]:
     """Provision a federation and give each site rows of its own; the participants' folders."""
-    sites = importlib.import_module("privcal.federation.site")
     project = Project(
         name="demo",
         server=Member("localhost", "server"),
@@ -41,7 +41,7 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
             mine = scores.take(rows)
             np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
             data.chmod(0o600)
-            sites.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
+            site.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
     except BaseException:
         shutil.rmtree(folder)  # half a federation would look like a whole one
         raise

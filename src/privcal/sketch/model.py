@@ -34,8 +34,9 @@ from privcal.scores import BoolArray, FloatArray
 CLEAR = 2.0
 """So many standard deviations of noise the total must be above zero for the data to speak."""
 
-_STEPS, _CLOSE = 20, 1e-3
-"""Steps at most, and the step in prior standard deviations that ends them."""
+_STEPS, _CLOSE = 1000, 1e-3
+"""Steps at most, and the step in prior standard deviations that ends them. A few hundred rows need
+about ten; a million rows that the prior did not expect, hundreds."""
 
 _LONGEST = 1.0
 """The longest step in any direction, in prior standard deviations: keeps far starts stable."""
@@ -48,6 +49,9 @@ _TINY = 1e-9
 
 _PROPOSED, _WIDER = 4, 1.15
 """Proposals for each draw of the posterior, and how much wider they are."""
+
+_FEW = 0.2
+"""So many effective proposals for each draw are too few."""
 
 _SHARP = 2.0
 """How sharply drift begins where the mean score falls below the clean one."""
@@ -168,17 +172,39 @@ class Model:
         deviation = np.sqrt(length * noise_variance)
         clear = total > CLEAR * deviation
         log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
-        z, spread = np.zeros((runs, self.size)), np.empty((runs, self.size, self.size))
-        relax, last = np.ones(runs), np.zeros_like(z)
-        moving = np.arange(runs)
+        # Where the data do not speak, the prior does.
+        z, spread = np.zeros((runs, self.size)), np.tile(np.eye(self.size), (runs, 1, 1))
+        z[clear], spread[clear] = self._solve(
+            averages[clear], log_rows[clear], answers, noise_variance, z[clear], z[clear]
+        )
+        return Posterior(self, z, spread, log_rows, clear, averages, answers, noise_variance)
+
+    def _solve(
+        self,
+        averages: FloatArray,
+        log_rows: FloatArray,
+        answers: int,
+        noise_variance: float,
+        start: FloatArray,
+        believed: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """The most probable z of each run, and its covariance, by steps from `start`.
+
+        `believed` are the prior's means: zero, but for draws.
+        """
+        length = averages.shape[1]
+        z, spread = start.copy(), np.empty((len(start), self.size, self.size))
+        relax, last = np.ones(len(start)), np.zeros_like(z)
+        moving = np.arange(len(start))
         for step in range(_STEPS):
             here = z[moving]
             expected, jacobian, sampling = self._expect(here, log_rows[moving])
             covariance = sampling / answers + (noise_variance + _TINY) * np.eye(length)
             transposed = jacobian.transpose(0, 2, 1)
             system = jacobian @ transposed + covariance
-            seen = averages[moving, :, None] - expected[:, :, None] + jacobian @ here[:, :, None]
-            move = (transposed @ np.linalg.solve(system, seen))[:, :, 0] - here
+            away = (here - believed[moving])[:, :, None]
+            seen = (averages[moving] - expected)[:, :, None] + jacobian @ away
+            move = (transposed @ np.linalg.solve(system, seen) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
             # A step that turns back went too far: shorter ones from there on.
             relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
@@ -189,10 +215,9 @@ class Model:
             gain = np.linalg.solve(system[done], jacobian[done])
             spread[moving[done]] = np.eye(self.size) - transposed[done] @ gain
             moving = moving[~done]
-        # Where the data do not speak, the prior does.
-        z[~clear] = 0.0
-        spread[~clear] = np.eye(self.size)
-        return Posterior(self, z, spread, log_rows, clear, averages, answers, noise_variance)
+            if len(moving) == 0:
+                break
+        return z, spread
 
     def _log_likelihood(
         self, z: FloatArray, log_rows: FloatArray, seen: FloatArray, answers: int, noise: float
@@ -312,16 +337,16 @@ class Posterior:
         """Draws of one run's unknowns, (count, size), from the posterior itself.
 
         The Gaussian approximation proposes, a little wide; exact weights correct it
-        (importance resampling, with weights truncated as Ionides 2008 has it).
+        (importance resampling, with weights truncated as Ionides 2008 has it). Where few
+        proposals have weight, the posterior is a thin bent ridge: then draws that follow it.
         """
         model, mean = self.model, self.mean[run]
-        # A square root even where rounding made the covariance slightly indefinite.
-        values, vectors = np.linalg.eigh(self.covariance[run])
-        values = np.maximum(values, 1e-9)
         unit = rng.standard_normal((_PROPOSED * count, model.size))
-        z = mean + _WIDER * unit * np.sqrt(values) @ vectors.T
         if not self.clear[run]:
             return np.asarray(mean + unit[:count])
+        # A square root even where rounding made the covariance slightly indefinite.
+        values, vectors = np.linalg.eigh(self.covariance[run])
+        z = mean + _WIDER * unit * np.sqrt(np.maximum(values, 1e-9)) @ vectors.T
         rows = np.full(len(z), self.log_rows[run])
         log_weight = (
             model._log_likelihood(z, rows, self.averages[run], self.answers, self.noise_variance)
@@ -329,8 +354,31 @@ class Posterior:
             + 0.5 * (unit**2).sum(axis=1)
         )
         weight = np.exp(log_weight - log_weight.max())
+        if weight.sum() ** 2 < _FEW * count * (weight**2).sum():
+            return self._draws_along(run, count, rng)
         weight = np.minimum(weight, weight.mean() * np.sqrt(len(weight)))
         return np.asarray(z[rng.choice(len(z), count, p=weight / weight.sum())])
+
+    def _draws_along(self, run: int, count: int, rng: np.random.Generator) -> FloatArray:
+        """Fits to the sketch with fresh noise, under a prior moved at random, one for each draw.
+
+        Exact where the model is linear; it bends with the model where it is not (randomised
+        maximum likelihood, Oliver 1996).
+        """
+        model, here = self.model, self.mean[[run]]
+        _, _, sampling = model._expect(here, self.log_rows[[run]])
+        length = self.averages.shape[1]
+        covariance = sampling[0] / self.answers + (self.noise_variance + _TINY) * np.eye(length)
+        noise = rng.standard_normal((count, length)) @ np.linalg.cholesky(covariance).T
+        z, _ = model._solve(
+            self.averages[run] + noise,
+            np.full(count, self.log_rows[run]),
+            self.answers,
+            self.noise_variance,
+            here.repeat(count, axis=0),
+            rng.standard_normal((count, model.size)),
+        )
+        return z
 
     @cached_property
     def log_odds(self) -> tuple[FloatArray, FloatArray]:

@@ -109,5 +109,5 @@ def _own_confidence(s: FloatArray, own: FloatArray, classes: int, grid: FloatArr
         if np.abs(step).max() < 1e-6:
             break
     end = (value[-1] - value[-2]) / (knots[1] - knots[0])
-    beyond = np.maximum(grid - knots[-1], 0) * end + np.minimum(grid - knots[0], 0)
+    beyond = np.maximum(grid - knots[-1], 0) * end  # no score is below the first knot
     return sigmoid(np.interp(grid, knots, np.maximum.accumulate(value)) + beyond)

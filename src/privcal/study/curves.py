@@ -56,7 +56,10 @@ def _values(maps: Sequence[CurveMap], s: FloatArray) -> FloatArray:
 
 
 def _inverses(maps: Sequence[CurveMap], log_odds: FloatArray) -> FloatArray:
-    """The scores (log-odds, maps) at which every map takes these values."""
+    """The scores (log-odds, maps) at which every map takes these values.
+
+    NaN, which sorts above all scores, even infinite ones, where it stays below.
+    """
     if any(len(m.scores) != len(maps[0].scores) for m in maps):
         return np.concatenate([_inverses([m], log_odds) for m in maps], axis=1)
     x, y = (np.array([getattr(m, name) for m in maps]) for name in ("scores", "log_odds"))
@@ -65,5 +68,7 @@ def _inverses(maps: Sequence[CurveMap], log_odds: FloatArray) -> FloatArray:
     run = np.arange(len(maps))
     slope = np.diff(x, axis=1) / np.diff(y, axis=1)
     found = x[run, left] + slope[run, left] * (log_odds[:, None] - y[run, left])
-    beyond = np.clip(found - x[:, -1], 0, np.log1p(MOST_ODDS))
-    return np.asarray(np.where(found > x[:, -1], x[:, -1] + np.expm1(beyond), found))
+    beyond = found - x[:, -1]
+    slowed = x[:, -1] + np.expm1(np.clip(beyond, 0, np.log1p(MOST_ODDS)))
+    slowed[beyond > np.log1p(MOST_ODDS)] = np.nan
+    return np.asarray(np.where(beyond > 0, slowed, found))

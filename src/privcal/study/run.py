@@ -206,6 +206,8 @@ def run(
             raise InputError(f"there is no shift {shift!r}; there are {', '.join(everywhere)}")
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise InputError(f"trials must be a whole number of at least 1, not {trials!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs must be at least 1, not {jobs}")
     settings = read_grid(grid)

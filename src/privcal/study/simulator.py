@@ -27,7 +27,7 @@ from privcal.errors import InputError
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive
 from privcal.metrics import EqualMass, bin_index
-from privcal.privacy.epsilon import NANO, to_nano
+from privcal.privacy.epsilon import MAX_EPSILON, NANO, to_nano
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.study.cells import RankCells, private_counts, tied_aurc
@@ -112,7 +112,8 @@ class Simulator:
         """The measures on the test rows of every trial, after `method` at `setting`."""
         rng = np.random.default_rng(seed)
         noisy = math.isfinite(setting.epsilon)
-        nano = to_nano(setting.epsilon) if noisy else NANO
+        # A method that reckons with noise is told that there is next to none.
+        nano = to_nano(setting.epsilon if noisy else MAX_EPSILON)
         history = History(sources=setting.sources)
 
         def answer(asks: Sequence[Ask]) -> History:
