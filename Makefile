@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench federation clean
 
 demo: $(VENV)/.base
 	$(BIN)/privcal demo
@@ -15,6 +15,8 @@ test: lint
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+federation: $(VENV)/.federation  # what `privcal federation` needs; `make test` then tests it too
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -28,6 +30,6 @@ $(VENV)/.base: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.bench: $(VENV)/.%: $(VENV)/.base
+$(VENV)/.test $(VENV)/.bench $(VENV)/.federation: $(VENV)/.%: $(VENV)/.base
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@

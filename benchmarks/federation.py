@@ -1,0 +1,160 @@
+"""The federation: real processes and real TLS for a few sites, the sites' own work for many.
+
+Needs the `federation` extra. Sites hold their replies for 0.2 s here (2 s by default), so that what
+is measured is the work and not the waiting; the delay comes on top of every question.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import report
+from privcal import calibrate
+from privcal.datasets import cifar10c
+
+DELAY = 0.2
+ROWS = 60
+
+
+def run() -> None:
+    if find_spec("nvflare") is None:
+        report.note("skipped: FLARE is not installed (pip install 'privcal[federation]')")
+        return
+    rows = [_real(sites) for sites in (2, 4, 8)]
+    report.table(
+        f"federation: real processes over TLS, {DELAY} s delay at each site, Acc-T (6 questions)",
+        (
+            "sites",
+            "up",
+            "job starts",
+            "a question",
+            "calibration",
+            "per question",
+            "memory of a site",
+        ),
+        rows,
+    )
+    _many()
+
+
+def _real(count: int) -> tuple[str, ...]:
+    from privcal.federation import processes
+    from privcal.federation.panel import Sites
+
+    with tempfile.TemporaryDirectory() as folder:
+        kits = Path(folder) / "kits"
+        _make(kits, count)
+        began = time.perf_counter()
+        processes.up(kits)
+        up = time.perf_counter() - began
+        try:
+            began = time.perf_counter()
+            with Sites(kits / "calibrator@demo.org") as sites:
+                started = time.perf_counter() - began
+                marks: list[float] = [time.perf_counter()]
+                seen = -1
+
+                def progress(step: object) -> None:
+                    nonlocal seen
+                    asked = step.asked  # type: ignore[attr-defined]
+                    if asked != seen:
+                        seen = asked
+                    if step.answered == step.sources:  # type: ignore[attr-defined]
+                        marks.append(time.perf_counter())
+
+                calibrate(sites, "acc-t", 1.0, model="m", progress=progress)
+                each = statistics.median(np.diff(marks)) - DELAY
+                whole = marks[-1] - marks[0]
+                size = sites.travelled / 6 / count
+                memory = _memory(kits / "hospital-1")
+        finally:
+            processes.down(kits)
+    return (
+        str(count),
+        f"{up:.1f} s",
+        f"{started:.1f} s",
+        f"{each:.2f} s + delay",
+        f"{whole:.1f} s",
+        f"{size:,.0f} bytes a site",
+        f"{memory:.0f} MB",
+    )
+
+
+def _make(kits: Path, count: int) -> None:
+    from privcal.federation import demo, site
+    from privcal.federation import kits as provisioning
+    from privcal.federation.project import Member, Project
+
+    project = Project(
+        name="bench",
+        server=Member("localhost", "server"),
+        port=demo._free_port(),
+        sites=tuple(Member(f"hospital-{n}", f"org_{n}") for n in range(1, count + 1)),
+        calibrators=(Member("calibrator@demo.org", "calibrator"),),
+    )
+    provisioning.provision(project, kits)
+    scores = cifar10c("motion_blur")
+    rows = np.random.default_rng(0).permutation(len(scores))
+    for n, member in enumerate(project.sites):
+        data = kits / f"{member.name}.npz"
+        mine = scores.take(rows[n * ROWS : (n + 1) * ROWS])
+        np.savez(data, logits=mine.outputs.array, labels=mine.labels)
+        site.init(kits / member.name, data, 10.0, model="m", delay=DELAY)
+
+
+def _memory(site: Path) -> float:
+    """Megabytes of a site's processes: the client and its running job."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            if str(site) in (status.parent / "cmdline").read_text():
+                lines = status.read_text().splitlines()
+                total += next(int(s.split()[1]) for s in lines if s.startswith("VmRSS"))
+        except (OSError, StopIteration):
+            continue
+    return total / 1024
+
+
+def _many() -> None:
+    """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise."""
+    from privcal.calibrate import Question
+    from privcal.federation.executor import answer
+    from privcal.federation.messages import Signer
+    from privcal.federation.panel import job_folder
+    from privcal.federation.site import Site
+    from privcal.queries import Gap
+
+    with tempfile.TemporaryDirectory() as folder:
+        kits = Path(folder) / "kits"
+        _make(kits, 50)
+        from nvflare.lighter.utils import load_private_key_file, sign_folders
+
+        startup = kits / "calibrator@demo.org" / "startup"
+        app = job_folder(Path(folder)) / "app"
+        key = load_private_key_file(str(startup / "client.key"))
+        sign_folders(str(app), key, str(startup / "client.crt"))
+        signer = Signer.of_kit(startup)
+        sites = [Site.load(kits / f"hospital-{n}") for n in range(1, 51)]
+        seconds = []
+        for index in range(3):
+            message = signer.sign(Question("bench", 0, index, 10**8, Gap(1.0 + index), "m"))
+            began = time.perf_counter()
+            with ThreadPoolExecutor(2) as pool:
+                replies = list(pool.map(lambda s, m=message: answer(s, m, str(app)), sites))
+            seconds.append(time.perf_counter() - began)
+            assert all(reply.refused is None for reply in replies)
+    report.table(
+        "federation: the work of 50 sites for one question, in one process",
+        ("what", "time"),
+        [
+            ("50 sites", report.duration(statistics.median(seconds))),
+            ("each", report.duration(statistics.median(seconds) / 50)),
+        ],
+    )
