@@ -32,6 +32,7 @@ from privcal.console import errors, progress_bar
 from privcal.errors import InputError
 from privcal.evaluate import evaluate
 from privcal.files import replacing
+from privcal.fit import Objective
 from privcal.maps import Map, TemperatureMap
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
@@ -46,7 +47,7 @@ BESIDE = "for comparison"
 """The setting of what does not depend on who is asked."""
 
 ASKS = [name for name in privcal.methods.names() if name not in ("uncalibrated", "one-source")]
-OBJECTIVES = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
+OBJECTIVES: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
 FEW = ["acc-t", "one-hot-binning", "sketch"]
 """Methods that show what a larger share of one person costs; the others suffer no less."""
 
@@ -393,8 +394,9 @@ class Heart:
             for setting, asked in (("three hospitals", sources), ("clinics", clinics)):
                 record.ask(split, setting, asked, test)
                 if usable(public):
-                    options = {"methods": ["sketch"], "label": "sketch + public", "public": public}
-                    record.ask(split, setting, asked, test, **options)
+                    name = "sketch + public"
+                    with_rows: dict[str, Any] = {"methods": ["sketch"], "public": public}
+                    record.ask(split, setting, asked, test, label=name, **with_rows)
             if usable(public):
                 record.add(split, BESIDE, "prior + public", NOTHING, prior(public), test)
                 pooled = together(list(sources.values()))
@@ -533,7 +535,7 @@ def _cell(row: dict[str, Any], measure: str) -> str:
 def report(runs: pl.DataFrame, title: str) -> str:
     found = summary(runs)
     parts = [f"# {title}"]
-    chance = runs["floor"].drop_nulls()
+    chance = runs["floor"].drop_nulls().to_numpy()
     if len(chance):
         parts.append(f"A perfect confidence would show an ECE of {chance.mean():.4f} by chance.")
     wheres = found["where"].unique(maintain_order=True)
@@ -566,7 +568,7 @@ class Picture:
         figure = Figure(figsize=(13, 7.6), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(self.title, fontsize=13)
-        above, below = figure.subfigures(2, 1, height_ratios=(1, 1.15))
+        above, below = np.asarray(figure.subfigures(2, 1, height_ratios=(1, 1.15)))
         for axis, (method, epsilon) in zip(
             above.subplots(1, len(self.shown)), self.shown, strict=True
         ):
