@@ -349,8 +349,8 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
 
 def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
     said = "The sketch's prior was chosen on 8 of the 15 bundled shifts."
-    assert said in caveat("cifar10c", 15, bundled=True)
-    assert said not in caveat("mine", 15, bundled=False)
+    assert said in caveat("cifar10c", 15, 0.04, bundled=True)
+    assert said not in caveat("mine", 15, 0.04, bundled=False)
 
 
 @pytest.mark.parametrize(
@@ -389,6 +389,10 @@ def test_the_ece_never_stands_alone(archive: Path) -> None:
             assert sentence.endswith(".")
     assert "2 shifts of tiny" in found.caveat
     assert "milder or worse" in found.caveat
+    assert (
+        f"already below {found.point.of(best(found.point)).ece.mean:.3f}, leave it alone"
+        in found.caveat
+    )
 
 
 # --- public rows -------------------------------------------------------------------------

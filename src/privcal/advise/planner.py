@@ -98,7 +98,9 @@ def advise(
         reached=choice.reached if target_ece is not None else None,
         recommendation=words.recommendation(choice, samples, target_ece, search),
         enough=words.enough(judge(here, point), here, point),
-        caveat=words.caveat(archive.dataset, len(chosen_shifts), bundled=not archives),
+        caveat=words.caveat(
+            archive.dataset, len(chosen_shifts), point.of(here).ece.mean, bundled=not archives
+        ),
         search=search,
         public=facts,
         basis=Basis(archive.dataset, tuple(chosen_shifts), rows, trials, seed),
