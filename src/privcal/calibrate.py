@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -114,6 +114,8 @@ class Progress:
     query: Query
     answered: int
     sources: int
+    dropped: Mapping[str, str]
+    """Who has left the run so far, and why."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,15 @@ class _Run:
                 if values is not None:
                     answers[name] = values
                 if self.progress:
-                    self.progress(Progress(len(self.asked), query, len(answers), len(self.present)))
+                    self.progress(
+                        Progress(
+                            len(self.asked),
+                            query,
+                            len(answers),
+                            len(self.present),
+                            dict(self.dropped),
+                        )
+                    )
             self.asked.append(Asked(self.round, query, from_nano(ask.nano_epsilon), answers))
             if len(self.present) < self.min_sources:
                 why = "; ".join(f"{n}: {reason}" for n, reason in list(self.dropped.items())[:3])

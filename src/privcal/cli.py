@@ -9,6 +9,8 @@ import secrets
 import signal
 import sys
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -346,7 +348,9 @@ def calibrate(
         paid = paid or step.answered > 0
         bar.update(
             task,
-            description=f"{method}: question {step.asked + 1}" + _place(step.query),
+            description=f"{method}: question {step.asked + 1}"
+            + _place(step.query)
+            + _left(step.dropped),
             completed=step.answered,
             total=step.sources,
         )
@@ -870,6 +874,12 @@ def _place(query: Any) -> str:
     """Where a question looks, for the progress bar."""
     temperature = getattr(query, "temperature", None)
     return "" if temperature is None else f" at T = {temperature:.3f}"
+
+
+def _left(dropped: Mapping[str, str]) -> str:
+    """How many have left a run, and why, for the progress bar."""
+    reasons = Counter(dropped.values())
+    return "".join(f", {count} left ({reason})" for reason, count in reasons.items())
 
 
 def _temperature(map: Map) -> float | None:
