@@ -14,6 +14,7 @@ from typing import Any
 
 from privcal.calibrate import Question
 from privcal.errors import REFUSALS, InputError, Refused
+from privcal.federation.names import CALIBRATOR_ROLE
 from privcal.privacy.ledger import Key
 from privcal.queries import parse
 
@@ -97,8 +98,11 @@ def open_message(message: Any, root_certificate: str) -> tuple[str, Question]:
         chain = load_crt_chain_bytes(parts["certificate"].encode("ascii"))
         verify_cert_chain(chain[0], chain[1:], load_crt(root_certificate))
         validate_admin_leaf_cert(chain[0])
+        name, _, role = _cert_to_submitter(chain[0])
+        if role != CALIBRATOR_ROLE:  # a site or the server has a good certificate too
+            raise InputError("a message must be signed by a calibrator")
         verify_content(parts["question"], parts["signature"], chain[0].public_key())
-        return str(_cert_to_submitter(chain[0])[0]), read_question(parts["question"])
+        return str(name), read_question(parts["question"])
     except Exception as error:  # whatever is wrong with a message is the sender's doing
         raise Refused("bad_request") from error
 
