@@ -148,6 +148,7 @@ class Recorded:
             elif settled:
                 yield name, _problem(self._campaign.why_left(name, question))
             elif name not in self._panel.names:
+                self._campaign.leave(name, question, "absent")
                 yield name, Unusable("absent")
             else:
                 missing.append(name)
