@@ -359,6 +359,51 @@ def test_the_guard_hides_texts_of_exceptions_however_a_site_is_started() -> None
     assert said == "<class 'ValueError'> true\n"
 
 
+DELETE = """
+import sys, types
+from unittest import mock
+from nvflare.fuel.f3.message import Message as Cell
+from nvflare.fuel.sec.audit import AuditService
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import RequestHeader, TrainingTopic
+from nvflare.private.fed.client.client_engine import ClientEngine
+from nvflare.private.fed.client.client_engine_internal_spec import ClientEngineInternalSpec
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+if sys.argv[1] == "guarded":
+    from privcal.federation.guard import SiteGuard
+    SiteGuard()
+engine = mock.MagicMock(spec=ClientEngineInternalSpec)
+engine.delete_run = lambda job: ClientEngine.delete_run(engine, job)
+engine.args = types.SimpleNamespace(workspace=sys.argv[2])
+for processor in ClientRequestProcessors.request_processors:
+    if TrainingTopic.DELETE_RUN in processor.get_topics():
+        request = Message(topic=TrainingTopic.DELETE_RUN, body="")
+        request.set_header(RequestHeader.JOB_ID, sys.argv[3])
+        print(processor.process(request, engine).body)
+"""
+A_JOB = "3e312c4a-1d56-4d84-b5bc-e66db991c897"
+
+
+@pytest.mark.parametrize(
+    ("guard", "name", "goes"),
+    [("none", "local", True), ("guarded", "local", False), ("guarded", "data", False), ("guarded", A_JOB, True)],
+)  # fmt: skip
+def test_a_server_cannot_have_a_sites_own_folders_removed_as_if_they_were_jobs(
+    kit: Callable[[str], Path], guard: str, name: str, goes: bool
+) -> None:
+    folder = kit("hospital-1")
+    (folder / name).mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DELETE, guard, str(folder), name],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (folder / name).exists() is not goes, done.stderr
+    assert ("not the name of a job" in done.stdout) is not goes
+
+
 GOOD = {
     "format_version": 2,
     "executors": [{"tasks": ["*"], "executor": {"path": SITE_EXECUTOR, "args": {}}}],

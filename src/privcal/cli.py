@@ -929,7 +929,9 @@ def main() -> None:
     except Refused as error:
         _stop(f"{error}" + (f" ({error.__cause__})" if error.__cause__ else ""), 1)
     except CalibrationError as error:
-        spent = f"; charged all the same: up to epsilon {max(error.spent):g} at each source"
+        spent = (
+            f"; charged all the same: up to epsilon {max(error.spent, default=0):g} at each source"
+        )
         hint = (
             "; privcal ledger show FILE tells what is left" if "over_budget" in str(error) else ""
         )

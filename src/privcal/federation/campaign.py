@@ -2,6 +2,11 @@
 
 A campaign that was interrupted goes on where it stopped: it replays its own record first, so that
 it asks the same questions, and sites give the answers already paid for again, free of charge.
+
+What is asked next depends on who answered before. So a question after which another was asked is
+settled: whoever left at it stays away, and whoever was not there at first does not join. Otherwise
+a site that came back would change the next question, and every site would refuse the new one under
+the old one's name.
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from privcal.calibrate import Panel, Question
-from privcal.errors import InputError
+from privcal.errors import REFUSALS, InputError, Refused
 from privcal.federation.messages import write_question
+from privcal.federation.panel import Unusable
 from privcal.files import replacing
 from privcal.privacy.ledger import Key
 from privcal.source import Answer
@@ -29,15 +35,34 @@ class Campaign:
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         self.folder, self.plan = folder, plan
+        self.sites: list[str] = []
+        """Those that were asked the first question."""
+        self._asked: list[str] = []
         self._kept: dict[tuple[str, str], list[float]] = {}
+        self._left: dict[tuple[str, str], str] = {}
         path = folder / ANSWERS
         if path.exists():
-            for line in path.read_text("utf-8").splitlines():
+            text = path.read_text("utf-8")
+            for line in text.splitlines():
                 try:
-                    kept = json.loads(line)
-                    self._kept[kept["site"], kept["question"]] = [float(v) for v in kept["values"]]
+                    self._read(json.loads(line))
                 except (ValueError, KeyError, TypeError):
                     continue  # cut short by a crash: the site gives that answer again
+            if text and not text.endswith("\n"):
+                self._write("")  # or the next line would be lost with the one cut short
+
+    def _read(self, line: Any) -> None:
+        question = str(line["question"])
+        if "values" in line:
+            self._kept[line["site"], question] = [float(v) for v in line["values"]]
+        elif "left" in line:
+            self._left[line["site"], question] = str(line["left"])
+        else:
+            sites = [str(name) for name in line["asked"]]
+            if question not in self._asked:
+                self._asked.append(question)
+            if question == self._asked[0]:
+                self.sites += [name for name in sites if name not in self.sites]
 
     @classmethod
     def start(cls, folder: Path, plan: dict[str, Any]) -> Campaign:
@@ -60,16 +85,41 @@ class Campaign:
             raise InputError(f"{folder / PLAN} is damaged") from None
         return cls(folder, plan)
 
+    @property
+    def begun(self) -> bool:
+        """Whether it is settled who takes part."""
+        return len(self._asked) > 1
+
+    def settled(self, question: Question) -> bool:
+        """Whether another question was asked after this one."""
+        return write_question(question) in self._asked[:-1]
+
     def kept(self, site: str, question: Question) -> list[float] | None:
         return self._kept.get((site, write_question(question)))
 
+    def why_left(self, site: str, question: Question) -> str:
+        return self._left.get((site, write_question(question)), "late")
+
+    def ask(self, question: Question, sites: Sequence[str]) -> None:
+        """Before anyone is asked: a site may be charged from then on."""
+        text = write_question(question)
+        if text not in self._asked or (not self.begun and set(sites) - set(self.sites)):
+            self._note({"question": text, "asked": list(sites)})
+
     def keep(self, site: str, question: Question, values: Sequence[float]) -> None:
         """On disk before it is used."""
-        text = write_question(question)
-        self._kept[site, text] = list(values)
+        self._note({"question": write_question(question), "site": site, "values": list(values)})
+
+    def leave(self, site: str, question: Question, reason: str) -> None:
+        self._note({"question": write_question(question), "site": site, "left": reason})
+
+    def _note(self, line: dict[str, Any]) -> None:
+        self._write(json.dumps(line))
+        self._read(line)
+
+    def _write(self, line: str) -> None:
         with (self.folder / ANSWERS).open("a", encoding="utf-8") as file:
-            line = {"site": site, "question": text, "values": list(values)}
-            file.write(json.dumps(line) + "\n")
+            file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -79,22 +129,39 @@ class Recorded:
 
     def __init__(self, panel: Panel, campaign: Campaign) -> None:
         self._panel, self._campaign = panel, campaign
-        self.names, self.asker = panel.names, panel.asker
+        before = campaign.sites
+        joined = () if campaign.begun else (name for name in panel.names if name not in before)
+        self.names: Sequence[str] = [*before, *joined]
+        self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
 
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
         key = Key.parse(self.asker, question.request_id)
+        settled = self._campaign.settled(question)
         missing = []
         for name in names:
             values = self._campaign.kept(name, question)
-            if values is None:
-                missing.append(name)
-            else:
+            if values is not None:
                 yield name, Answer(np.array(values), question.nano_epsilon, key)
+            elif settled:
+                yield name, _problem(self._campaign.why_left(name, question))
+            elif name not in self._panel.names:
+                self._campaign.leave(name, question, "absent")
+                yield name, Unusable("absent")
+            else:
+                missing.append(name)
         if missing:
+            self._campaign.ask(question, names)
             for name, answer in self._panel.ask(missing, question):
                 if isinstance(answer, Answer):
                     self._campaign.keep(name, question, [float(v) for v in answer.values])
+                else:
+                    reason = getattr(answer, "code", None) or type(answer).__name__
+                    self._campaign.leave(name, question, reason)
                 yield name, answer
+
+
+def _problem(code: str) -> Exception:
+    return Refused(code) if code in REFUSALS else Unusable(code)

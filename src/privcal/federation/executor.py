@@ -77,7 +77,7 @@ def answer(site: Site, message: Any, app: str) -> Reply:
 def hold(arrived: float, delay: float) -> None:
     """Wait until `delay` after arrival, or the next multiple of it."""
     passed = time.monotonic() - arrived
-    time.sleep(max(1, math.ceil(passed / delay)) * delay - passed)
+    time.sleep(max(0.0, max(1, math.ceil(passed / delay)) * delay - passed))
 
 
 def _note(fl_ctx: FLContext) -> None:

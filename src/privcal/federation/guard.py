@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.app_validation import AppValidator
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
+from nvflare.private.admin_defs import Message, error_reply
+from nvflare.private.defs import RequestHeader
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.security.logging import SECURE_LOGGING_VAR_NAME, is_secure
@@ -43,6 +47,7 @@ KEPT_REQUESTS = frozenset(
 )
 KEPT_COMMANDS = frozenset({"CheckStatusCommand", "AbortCommand", "AbortTaskCommand", "ByeCommand"})
 
+_JOB = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # a UUID, as the server makes them
 _CONFIGURATIONS = {"config/config_fed_client.json", "config/config_fed_server.json"}
 _SIGNATURES = {NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE}
 
@@ -55,6 +60,8 @@ class SiteGuard:
         # In place: FLARE hands these very lists to its agents, after its components are built.
         _keep(ClientRequestProcessors.request_processors, KEPT_REQUESTS)
         _keep(AdminCommands.commands, KEPT_COMMANDS)
+        for handler in ClientRequestProcessors.request_processors:
+            handler.process = _for_jobs_only(handler.process)
         if not is_secure():
             raise RuntimeError("this FLARE does not hide the texts of exceptions as it should")
 
@@ -63,6 +70,19 @@ def _keep(handlers: list[Any], names: frozenset[str]) -> None:
     handlers[:] = [handler for handler in handlers if type(handler).__name__ in names]
     if {type(handler).__name__ for handler in handlers} != names:
         raise RuntimeError("this version of FLARE has other commands than this site was closed for")
+
+
+def _for_jobs_only(process: Callable[[Message, Any], Message]) -> Callable[[Message, Any], Message]:
+    """A job's folder lies beside `local/`, `startup/` and perhaps the data, and FLARE takes any
+    name for a job's: a server could have those removed, as the run of a job called "local"."""
+
+    def checked(request: Message, context: Any) -> Message:
+        job = request.get_header(RequestHeader.JOB_ID)
+        if job is not None and not (isinstance(job, str) and _JOB.fullmatch(job)):
+            return error_reply("this is not the name of a job")
+        return process(request, context)
+
+    return checked
 
 
 class JobGuard(AppValidator):  # type: ignore[misc]  # FLARE has no types

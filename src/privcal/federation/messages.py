@@ -98,10 +98,10 @@ def open_message(message: Any, root_certificate: str) -> tuple[str, Question]:
         chain = load_crt_chain_bytes(parts["certificate"].encode("ascii"))
         verify_cert_chain(chain[0], chain[1:], load_crt(root_certificate))
         validate_admin_leaf_cert(chain[0])
-        verify_content(parts["question"], parts["signature"], chain[0].public_key())
         name, _, role = _cert_to_submitter(chain[0])
-        if role != CALIBRATOR_ROLE:  # FLARE would take a server's or a site's certificate too
-            raise InputError("the signer is not a calibrator")
+        if role != CALIBRATOR_ROLE:  # a site or the server has a good certificate too
+            raise InputError("a message must be signed by a calibrator")
+        verify_content(parts["question"], parts["signature"], chain[0].public_key())
         return str(name), read_question(parts["question"])
     except Exception as error:  # whatever is wrong with a message is the sender's doing
         raise Refused("bad_request") from error

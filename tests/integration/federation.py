@@ -1,0 +1,134 @@
+"""A running federation for tests: real processes, real TLS, this machine only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privcal
+from privcal.privacy.ledger import Ledger
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
+
+from privcal.federation import processes, site
+from tests import federation_parts as parts
+from tests.federation_parts import ANN, MODEL, SERVER
+
+NAMES = ("site-1", "site-2", "site-3", "site-4")
+ROWS, EPSILON, DELAY = 60, 1000.0, 0.2
+MAIN = "from privcal.cli import main; main()"
+CANARY = "canary-7f3a9c"  # in names of files, in person ids, in texts of errors
+
+
+class Federation:
+    """The running processes, and what tests do to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kits = folder / "kits"
+        self.marks = folder / "marks.db"
+
+    def site(self, name: str) -> Path:
+        return self.kits / name
+
+    def ledger(self, name: str) -> Ledger:
+        return Ledger(self.site(name) / "local" / site.LEDGER)
+
+    def spent(self) -> dict[str, int]:
+        return {name: self.ledger(name).nano_spent for name in NAMES}
+
+    def up(self, *sites: str, path: Sequence[Path] = ()) -> None:
+        """Start what does not run; `path`: code that a site's owner put before ours."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PRIVCAL_MARKS", str(self.marks))
+            places = [*map(str, path), str(Path(privcal.__file__).parents[1])]
+            patch.setenv("PYTHONPATH", os.pathsep.join(places))
+            processes.up(self.kits, sites=list(sites) or None, server=not sites)
+
+    def kill(self, name: str) -> None:
+        """Everything of a participant, at once and without warning."""
+        for pid, _ in processes._processes([self.kits.resolve() / name]):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not processes._processes([self.kits.resolve() / name]), "its end")
+
+    @contextlib.contextmanager
+    def settings(self, name: str, **lines: str) -> Iterator[None]:
+        """With other settings at a site: `old="new"`, words of its file."""
+        path = self.site(name) / "local" / site.SETTINGS
+        before = path.read_text()
+        text = before
+        for setting, value in lines.items():
+            kept = [line for line in text.splitlines() if not line.startswith(f"{setting} =")]
+            line = f"{setting} = {value}"
+            top = setting in ("data", "delay", "max_rows", "ledger")
+            text = "\n".join([line, *kept] if top else [*kept, line]) + "\n"
+        path.write_text(text)
+        try:
+            yield
+        finally:
+            path.write_text(before)
+
+    def calibrate(self, out: Path, *more: object, epsilon: float = 1.0) -> subprocess.Popen[str]:
+        """The command, as a calibrator runs it."""
+        command = [sys.executable, "-c", MAIN, "calibrate", "--federation", self.kits / ANN]
+        command += ["--model", MODEL, "--epsilon", epsilon, "--out", out, *more]
+        places = {"PYTHONPATH": str(Path(privcal.__file__).parents[1]), "COLUMNS": "200"}
+        return subprocess.Popen(
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **places},
+        )
+
+
+def until(holds: Callable[[], Any], what: str, timeout: float = 60.0) -> None:
+    end = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < end, f"waited {timeout:g} seconds for {what}"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Federation]:
+    """Four sites, a server, two calibrators.
+
+    The server is the attackers': it lets code and any class pass, so that whatever is refused is
+    refused by the sites themselves.
+    """
+    made = Federation(folder)
+    parts.make_kits(made.kits, len(NAMES))
+    open_the_server(made.kits / SERVER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVCAL_MARKS", str(made.marks))
+        for seed, name in enumerate(NAMES):
+            data = made.site(name) / "data" / (f"{CANARY}.npz" if name == "site-1" else "rows.npz")
+            person = f"{CANARY}-person" if name == "site-1" else None
+            parts.write_rows(data, ROWS, seed, person)
+            site.init(made.site(name), data, EPSILON, model=MODEL, delay=DELAY)
+    try:
+        made.up()
+        yield made
+    finally:
+        processes.down(made.kits)
+        folders = [made.kits.resolve() / name for name in (SERVER, *NAMES)]
+        assert processes._processes(folders) == []
+
+
+def open_the_server(kit: Path) -> None:
+    for end in ("", ".default"):
+        rights = json.loads((kit / "local" / f"authorization.json{end}").read_text())
+        rights["permissions"]["lead"]["byoc"] = "any"
+        (kit / "local" / f"authorization.json{end}").write_text(json.dumps(rights))
+        resources = json.loads((kit / "local" / f"resources.json{end}").read_text())
+        resources["class_list_enforcement_mode"] = "warn"
+        (kit / "local" / f"resources.json{end}").write_text(json.dumps(resources))

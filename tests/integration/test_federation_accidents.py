@@ -1,0 +1,249 @@
+"""A running federation whose processes die, are slow, or lie."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privcal
+from privcal.privacy.epsilon import NANO
+from privcal.source import Answer
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
+
+from privcal.federation import site
+from privcal.federation.panel import Sites
+from tests import federation_parts as parts
+from tests.federation_parts import ANN, SERVER, question
+from tests.integration.federation import CANARY, NAMES, Federation, running, until
+
+pytestmark = pytest.mark.xdist_group("federation")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """One for all tests here. A site reads its settings anew for every question, so a test can
+    change them."""
+    with running(tmp_path_factory.mktemp("federation")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _marks_of_their_own(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in conftest, but those of the sites."""
+    monkeypatch.setenv("PRIVCAL_MARKS", str(federation.marks))
+
+
+SLOW = 8  # seconds: processes of the first question share two cores
+
+
+def answers(job: Sites, asked: Any, names: Sequence[str] = NAMES) -> dict[str, Any]:
+    """Each site's values, or the reason why there are none."""
+    return {
+        name: tuple(map(float, answer.values)) if isinstance(answer, Answer) else answer.code  # type: ignore[attr-defined]
+        for name, answer in job.ask(names, asked)
+    }
+
+
+def test_a_site_killed_before_during_and_after_its_answer(federation: Federation) -> None:
+    before = federation.spent()
+    after, late, held = question("kill", 0), question("kill", 1), question("kill", 2)
+    with Sites(federation.kits / ANN, timeout=20) as job:
+        first = answers(job, after)
+        assert {type(answer) for answer in first.values()} == {tuple}
+        job._timeout = 2  # they are awake now
+        federation.kill("site-4")  # after its answer, before the next
+        second = answers(job, late)
+        assert {n for n, a in second.items() if isinstance(a, tuple)} == {*NAMES} - {"site-4"}
+        assert second["site-4"] == "late"
+        with federation.settings("site-3", delay="4.0"):
+            spent = federation.spent()["site-3"]
+            there: dict[str, Any] = {}
+            asking = threading.Thread(target=lambda: there.update(answers(job, held, ["site-3"])))
+            asking.start()
+            until(lambda: federation.spent()["site-3"] > spent, "the charge")
+            time.sleep(0.5)  # the answer is stored, and held
+            federation.kill("site-3")
+            asking.join()
+        assert there == {"site-3": "late"}
+    left = federation.spent()
+    assert left["site-1"] == before["site-1"] + 2 * after.nano_epsilon
+    assert left["site-3"] == before["site-3"] + 3 * after.nano_epsilon
+    assert left["site-4"] == before["site-4"] + after.nano_epsilon, "never asked, never charged"
+    federation.up("site-3", "site-4")
+    with Sites(federation.kits / ANN, timeout=20) as job:
+        assert answers(job, after) == first
+        assert federation.spent() == left, "what was paid for is not paid for again"
+        again = answers(job, held, ["site-3"])["site-3"]
+        assert isinstance(again, tuple)
+        assert federation.spent() == left
+        assert isinstance(answers(job, late, ["site-4"])["site-4"], tuple)
+        assert federation.spent() == {**left, "site-4": left["site-4"] + late.nano_epsilon}
+
+
+def lines_of(out: Path) -> list[dict[str, Any]]:
+    path = out.with_name(out.name + ".campaign") / "answers.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
+    federation: Federation, tmp_path: Path
+) -> None:
+    before, out, epsilon = federation.spent(), tmp_path / "map.json", 6.0
+    running = federation.calibrate(out, "--site-timeout", 20, epsilon=epsilon)
+    until(lambda: len([1 for line in lines_of(out) if "values" in line]) >= 9, "two rounds")
+    federation.kill(SERVER)
+    unheard = federation.calibrate(tmp_path / "other.json")
+    _, said = running.communicate(timeout=90)
+    assert running.returncode == 1, said
+    assert "Traceback" not in said
+    assert "come back free with the same command and --resume" in " ".join(said.split())
+    assert not out.exists()
+    _, said = unheard.communicate(timeout=60)
+    assert unheard.returncode == 1, said
+    assert "Traceback" not in said
+    assert "error: the federation's server cannot be reached" in said
+    federation.up()  # sites that outlived their server are started anew
+    wrong = federation.calibrate(out, "--resume", epsilon=2.0)
+    assert "resume it with the same" in wrong.communicate(timeout=60)[1]
+    resumed = federation.calibrate(out, "--resume", epsilon=epsilon)
+    _, said = resumed.communicate(timeout=90)
+    assert resumed.returncode == 0, said
+    found = privcal.load_map(out)
+    assert found.provenance["answered"] == [4] * 6
+    spent = {name: n - before[name] for name, n in federation.spent().items()}
+    assert spent == dict.fromkeys(NAMES, parts.round_nano(epsilon)), "exactly epsilon at each"
+    assert same_kind_of_map(federation, found.temperature, epsilon)
+
+
+def same_kind_of_map(federation: Federation, temperature: float, epsilon: float) -> bool:
+    """Whether local runs on the same rows spread around this temperature."""
+    scores = [privcal.read_scores(site.Site.load(federation.site(name)).data) for name in NAMES]
+    spread = [
+        privcal.calibrate(
+            [
+                privcal.Source(rows, privcal.Policy(epsilon=epsilon), name=n)
+                for n, rows in zip(NAMES, scores, strict=True)
+            ],
+            epsilon=epsilon,
+        ).map.temperature
+        for _ in range(60)
+    ]
+    margin = np.ptp(spread) / 2
+    return bool(min(spread) - margin <= temperature <= max(spread) + margin)
+
+
+LIAR = """
+import importlib.abc, importlib.util, sys
+from pathlib import Path
+
+class Later(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "privcal.federation.executor":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def exec_module(module):
+            load(module)
+            honest = module.answer
+            class Lie:
+                def text(self):
+                    return Path({lie!r}).read_text()
+            def answer(site, message, app):
+                honest(site, message, app)
+                return Lie()
+            module.answer = answer
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Later())
+"""
+
+
+def lies() -> dict[str, str]:
+    def reply(**facts: Any) -> str:
+        return json.dumps({"values": [0], "rows_per_person": 1, **facts})
+
+    return {
+        reply(values=[10**15], max_rows=100): "beyond what its rows and the noise can give",
+        reply(values=[0, 0]): "its answer is not of the 1 numbers that were asked for",
+        reply(values=[float("nan")]): "its answer is off the grid",
+        reply(values=[0.5]): "its answer is off the grid",
+        reply(rows_per_person=3): "counts 3 rows of a person",
+        reply(note=CANARY): "its reply has other parts",
+        "x" * 70_000: "failed",
+        "hello": "its reply cannot be read",
+        '{"refused": "' + CANARY + '"}': "it refused with an unknown code",
+    }
+
+
+def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
+    federation: Federation, tmp_path: Path
+) -> None:
+    lie = tmp_path / "lie.txt"
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    (overlay / "sitecustomize.py").write_text(LIAR.format(lie=str(lie)))
+    federation.kill("site-4")
+    federation.up("site-4", path=[overlay])
+    try:
+        with Sites(federation.kits / ANN, timeout=20) as job:
+            for n, (text, reason) in enumerate(lies().items()):
+                lie.write_text(text)
+                assert answers(job, question("lies", n), ["site-4"]) == {"site-4": reason}
+        before = federation.spent()
+        lie.write_text(next(iter(lies())))
+        out = tmp_path / "map.json"
+        with federation.settings("site-3", delay="14.0"):
+            command = federation.calibrate(out, "--site-timeout", SLOW, "--min-sites", 2, "--json")
+            told, said = command.communicate(timeout=120)
+        assert command.returncode == 0, said
+        assert "left out: site-3 (late" in said
+        assert "left out: site-4 (beyond what its rows" in said
+        found = privcal.load_map(out)
+        assert found.provenance["answered"] == [2] * 6
+        assert found.provenance["sources"] == 2
+        assert CANARY not in told + said + out.read_text()
+        spent = {name: n - before[name] for name, n in federation.spent().items()}
+        assert spent["site-1"] == spent["site-2"] == NANO
+        assert 0 < spent["site-3"] < NANO, "one question, though its answer came too late"
+        assert 0 < spent["site-4"] < NANO
+    finally:
+        federation.kill("site-4")
+        federation.up("site-4")
+
+
+def test_a_site_that_leaves_and_comes_back_does_not_upset_a_resumed_campaign(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """Later questions were asked without it: it stays out, and nobody sees another question."""
+    before, out = federation.spent(), tmp_path / "map.json"
+    running = federation.calibrate(out, "--site-timeout", SLOW)
+    until(lambda: len([1 for line in lines_of(out) if "values" in line]) >= 5, "the first round")
+    federation.kill("site-4")
+    until(lambda: len([1 for line in lines_of(out) if "left" in line]), "its leaving")
+    until(lambda: lines_of(out)[-1].get("values"), "another answer without it")
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    federation.up("site-4")
+    resumed = federation.calibrate(out, "--resume")
+    _, said = resumed.communicate(timeout=90)
+    assert resumed.returncode == 0, said
+    assert "left out: site-4 (late" in said
+    assert "id_conflict" not in said
+    answered = privcal.load_map(out).provenance["answered"]
+    assert answered == sorted(answered, reverse=True)
+    assert set(answered) == {3, 4}
+    spent = {name: n - before[name] for name, n in federation.spent().items()}
+    assert {spent[name] for name in NAMES[:3]} == {NANO}
+    assert 0 < spent["site-4"] < NANO
