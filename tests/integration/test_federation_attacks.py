@@ -21,10 +21,11 @@ from privcal.source import Answer
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import site
+from privcal.federation import processes, site
 from privcal.federation.executor import ERRORS
 from privcal.federation.names import SITE_EXECUTOR
 from privcal.federation.panel import Sites, job_folder
+from privcal.federation.project import Member
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, BOB, SERVER, message, question, signer
 from tests.integration.federation import CANARY, NAMES, Federation, running, until
@@ -349,6 +350,25 @@ def test_whoever_has_no_valid_certificate_does_not_get_through_the_handshake(
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             assert handshake(federation, certificate) == b"", "it was let in"
     assert handshake(federation, federation.site("site-1") / "startup" / "client.crt")
+
+
+def test_a_site_cannot_take_the_place_of_another(federation: Federation, tmp_path: Path) -> None:
+    """Started with the certificate of site-2, a fake site-1 is not registered."""
+    fake = Path(
+        shutil.copytree(federation.site("site-1") / "startup", tmp_path / "site-1" / "startup")
+    ).parent
+    shutil.copytree(federation.site("site-1") / "local", fake / "local")
+    for name in ("client.crt", "client.key"):
+        shutil.copy(federation.site("site-2") / "startup" / name, fake / "startup" / name)
+    log = federation.kits / SERVER / "log.txt"
+    participant = processes._Participant(Member("site-1", "org_1"), fake, processes._SITE)
+    _, process, _ = processes._start(participant)
+    try:
+        until(lambda: "as 'site-2' but claimed endpoint 'site-1'" in log.read_text(), "its refusal")
+    finally:
+        process.kill()
+        process.wait()
+    assert "Successfully registered" not in (fake / processes.OUTPUT).read_text()
 
 
 # --- what nobody may learn ----------------------------------------------------------------

@@ -31,6 +31,10 @@ ERRORS = "privcal-errors.log"
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        import opendp.prelude  # noqa: F401  # takes seconds: before the first question comes
+
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
