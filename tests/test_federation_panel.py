@@ -175,6 +175,9 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
         open_campaign(out, plan, True, None)
     begun = open_campaign(out, plan, False, "trial")
     assert begun.plan["campaign"] == "trial"
+    # Nobody was asked yet (the server could not be reached, say): it may begin again.
+    begun = open_campaign(out, plan, False, "trial")
+    begun.keep("s", question(), [1.0])
     with pytest.raises(InputError, match="holds a campaign already"):
         open_campaign(out, plan, False, None)
     assert open_campaign(out, plan, True, None).plan == begun.plan

@@ -66,7 +66,7 @@ class Campaign:
 
     @classmethod
     def start(cls, folder: Path, plan: dict[str, Any]) -> Campaign:
-        if (folder / PLAN).exists():
+        if (folder / ANSWERS).exists():  # one that never asked anything may begin again
             raise InputError(
                 f"{folder} holds a campaign already; resume it, or choose another folder"
             )
