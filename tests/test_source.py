@@ -101,7 +101,8 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
         "round", "query", "epsilon", "answers",
     }  # fmt: skip
     assert set(result.map.provenance) == {
-        "method", "epsilon_per_source", "sources", "campaign", "model", "created", "privcal",
+        "method", "epsilon_per_source", "sources", "answered", "campaign", "model", "created",
+        "privcal",
     }  # fmt: skip
 
 
