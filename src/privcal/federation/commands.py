@@ -143,7 +143,8 @@ def up(
         console.print(f"{name} runs (process {pid})")
     if demo:
         console.print(
-            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} --epsilon 1 --out map.json",
+            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} "
+            f"--model {example.MODEL} --epsilon 1 --out map.json",
             soft_wrap=True,  # to be copied
         )
     console.print(f"stop with: privcal federation down {kits}", soft_wrap=True)
