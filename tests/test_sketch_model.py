@@ -222,6 +222,29 @@ def slowly_vectorised(model: Model, z: np.ndarray, rows: float) -> tuple[np.ndar
     return np.concatenate([model.hats.T @ part for part in both]), covariance
 
 
+def test_a_fit_balances_prior_and_data_and_knows_how_well(model: Model) -> None:
+    """Where steps end, another by the reference's own J and C leads nowhere, and the covariance
+    is (1 + Jᵀ C⁻¹ J)⁻¹."""
+    _, _, sketches = simulate(model, 50, 20, 0.5, 5, seed=11)
+    noise = 2 / (0.5**2 * 50)
+    posterior = model.fit(sketches, 50, noise)
+    for run, sketch in enumerate(sketches):
+        rows = math.exp(posterior.log_rows[run])
+
+        def at(z: np.ndarray, rows: float = rows) -> tuple[np.ndarray, np.ndarray]:
+            return slowly_vectorised(model, z, rows * math.exp(10 * z[-1]))
+
+        z = posterior.mean[run]
+        mean, covariance = at(z)
+        steps = 1e-5 * np.eye(model.size)
+        j = np.stack([(at(z + s)[0] - at(z - s)[0]) / 2e-5 for s in steps], axis=1)
+        weight = np.linalg.inv(covariance / 50 + noise * np.eye(len(sketch)))
+        expected = np.linalg.inv(np.eye(model.size) + j.T @ weight @ j)
+        step = expected @ j.T @ weight @ (sketch - mean + j @ z) - z
+        np.testing.assert_allclose(step, 0, atol=2e-3)
+        np.testing.assert_allclose(posterior.covariance[run], expected, atol=5e-3)
+
+
 def test_the_two_references_agree(model: Model) -> None:
     z = np.random.default_rng(7).standard_normal(model.size)
     for one, other in zip(slowly(model, z, 3.0), slowly_vectorised(model, z, 3.0), strict=True):
