@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,9 @@ from privcal.federation import site
 from privcal.federation.panel import Sites
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, SERVER, question
-from tests.integration.federation import CANARY, NAMES, Federation, running, until
+from tests.integration.federation import CANARY, NAMES, Federation, until
 
-pytestmark = pytest.mark.xdist_group("federation")
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """One for all tests here. A site reads its settings anew for every question, so a test can
-    change them."""
-    with running(tmp_path_factory.mktemp("federation")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _marks_of_their_own(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in conftest, but those of the sites."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(federation.marks))
+pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 
 
 SLOW = 8  # seconds: processes of the first question share two cores

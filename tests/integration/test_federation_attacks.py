@@ -28,23 +28,9 @@ from privcal.federation.panel import Sites, job_folder
 from privcal.federation.project import Member
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, BOB, SERVER, message, question, signer
-from tests.integration.federation import CANARY, NAMES, Federation, running, until
+from tests.integration.federation import CANARY, NAMES, Federation, until
 
-pytestmark = pytest.mark.xdist_group("federation")
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """One for all tests here. A site reads its settings anew for every question, so a test can
-    change them."""
-    with running(tmp_path_factory.mktemp("federation")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _marks_of_their_own(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in conftest, but those of the sites."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(federation.marks))
+pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 
 
 @pytest.fixture(scope="module")

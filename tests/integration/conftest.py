@@ -1,0 +1,24 @@
+"""A running federation, for the tests that attack it and those that kill its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for all tests of a file. A site reads its settings anew for every question, so a test
+    can change them."""
+    from tests.integration.federation import running  # needs FLARE, which the files check for
+
+    with running(tmp_path_factory.mktemp("federation")) as made:
+        yield made
+
+
+@pytest.fixture
+def marks_of_the_sites(federation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of the marks that each test has of its own."""
+    monkeypatch.setenv("PRIVCAL_MARKS", str(federation.marks))
