@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -261,8 +261,8 @@ def calibrate(
     """
     from numpy.random import default_rng
 
+    from privcal.calibrate import Here, SourceDropped
     from privcal.calibrate import Progress as Step
-    from privcal.calibrate import SourceDropped
     from privcal.methods.base import Batch
     from privcal.plots import check_picture, save_private_reliability
     from privcal.privacy.epsilon import to_nano
@@ -324,7 +324,7 @@ def calibrate(
             _check_classes(public, options["public"], found)
         sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
         unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
-        panel = nullcontext(sources)
+        panel = nullcontext(Here(sources, asker))
     else:
         from privcal.federation.calibrating import distant, open_campaign
 
@@ -356,22 +356,21 @@ def calibrate(
         )
 
     try:
-        with ExitStack() as stack, progress_bar() as bar, warnings.catch_warnings():
+        with progress_bar() as bar, warnings.catch_warnings():
             warnings.simplefilter("ignore", SourceDropped)  # said below
             task = bar.add_task("opening the sources", total=None)
-            asked = stack.enter_context(panel)
-            result = privcal.calibrate(
-                asked,
-                method,
-                epsilon,
-                min_sources=min_sources,
-                asker=asker,
-                campaign=campaign,
-                model=model,
-                progress=show,
-                **options,
-            )
-            names = [s if isinstance(s, str) else s.name for s in getattr(asked, "names", asked)]
+            with panel as asked:
+                result = privcal.calibrate(
+                    asked,
+                    method,
+                    epsilon,
+                    min_sources=min_sources,
+                    asker=asker,
+                    campaign=campaign,
+                    model=model,
+                    progress=show,
+                    **options,
+                )
         result.map.save(out)
         if sketch is not None and result.sketch is not None:
             result.sketch.save(sketch)
@@ -415,7 +414,7 @@ def calibrate(
                 "map": result.map.to_dict(),
                 "out": str(out),
                 "campaign": result.campaign,
-                "spent": dict(zip(names, result.spent, strict=True)),
+                "spent": dict(zip(asked.names, result.spent, strict=True)),
                 "dropped": result.dropped,
                 "rounds": [
                     {
