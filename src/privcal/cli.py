@@ -30,6 +30,7 @@ from privcal.files import check_outputs
 from privcal.sketch.commands import Public
 from privcal.sketch.commands import app as sketch_app
 from privcal.study.commands import app as study_app
+from privcal.training.commands import app as data_app
 
 if TYPE_CHECKING:
     from privcal.maps import Map
@@ -55,6 +56,7 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(study_app, name="study")
+app.add_typer(data_app, name="data")
 app.add_typer(federation_app, name="federation")
 app.add_typer(site_app, name="site")
 app.command("advise")(advise_command)

@@ -1,0 +1,1 @@
+"""From images to logits: networks, recipes, training. Needs the extra `train` (torch)."""

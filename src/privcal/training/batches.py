@@ -1,0 +1,98 @@
+"""Training images, shuffled and augmented on the device.
+
+The order of an epoch and how each of its images is changed are functions of the seed and the
+epoch alone, so that a run that was interrupted goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privcal.datasets.images import Images
+
+RESIDENT = 8 << 30
+"""Bytes of pixels that are kept on the device for the whole training; more are read as needed."""
+
+
+class Batches:
+    def __init__(self, images: Images, batch: int, augment: str, seed: int, device: str) -> None:
+        self.images, self.size, self.seed, self.device = images, batch, seed, device
+        self.change = _shifted if augment == "shift" else _resized
+        self.labels = torch.from_numpy(images.labels).to(device)
+        self.resident: Tensor | None = None
+        if len(images) * images.side**2 * 3 <= RESIDENT:
+            self.resident = torch.from_numpy(images.take(slice(None))).to(device)
+
+    def __len__(self) -> int:
+        """Batches of an epoch; the few images left over are other ones in every epoch."""
+        return max(1, len(self.images) // self.size)
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch, from the `first` one on: pixels and labels."""
+        random = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        order = torch.randperm(len(self.images), generator=random)
+        draws = torch.rand((len(self.images), 5), generator=random).to(self.device)
+        pieces = list(order.split(self.size))[first : len(self)]
+        for rows, pixels in zip(pieces, self._pixels(pieces), strict=True):
+            there = rows.to(self.device)
+            yield self.change(pixels, draws[there]), self.labels[there]
+
+    def _pixels(self, pieces: list[Tensor]) -> Iterator[Tensor]:
+        if self.resident is not None:
+            for rows in pieces:
+                yield self.resident[rows.to(self.device)]
+            return
+        # A few batches ahead of the device, no more: an epoch may be larger than memory.
+        with ThreadPoolExecutor(1) as pool:
+            ahead: deque[object] = deque()
+            for rows in pieces:
+                ahead.append(pool.submit(self.images.take, rows.numpy().astype(np.intp)))
+                if len(ahead) > 3:
+                    yield self._arrived(ahead.popleft())
+            while ahead:
+                yield self._arrived(ahead.popleft())
+
+    def _arrived(self, future: object) -> Tensor:
+        return torch.from_numpy(future.result()).to(self.device)  # type: ignore[attr-defined]
+
+
+def _mirrored(rows: Tensor, draw: Tensor) -> Tensor:
+    return torch.where((draw < 0.5)[:, None, None, None], rows, rows.flip(2))
+
+
+def _shifted(rows: Tensor, draws: Tensor) -> Tensor:
+    """Each image moved by up to an eighth of its side in both directions, black beyond its edge."""
+    count, side = rows.shape[0], rows.shape[1]
+    most = side // 8
+    wide = F.pad(rows, (0, 0, most, most, most, most))
+    there = torch.arange(side, device=rows.device)
+    down = (draws[:, 0] * (2 * most + 1)).long()[:, None] + there
+    right = (draws[:, 1] * (2 * most + 1)).long()[:, None] + there
+    image = torch.arange(count, device=rows.device)[:, None, None]
+    return _mirrored(wide[image, down[:, :, None], right[:, None, :]], draws[:, 2])
+
+
+def _resized(rows: Tensor, draws: Tensor) -> Tensor:
+    """A part of each image, of 1/4 to all of its area and 3:4 to 4:3, at 7/8 of its side."""
+    side = rows.shape[1]
+    area = 0.25 + 0.75 * draws[:, 0]
+    ratio = torch.exp(math.log(4 / 3) * (2 * draws[:, 1] - 1))
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    theta = torch.zeros((len(rows), 2, 3), device=rows.device)
+    theta[:, 0, 0], theta[:, 1, 1] = width, height
+    theta[:, 0, 2] = (1 - width) * (2 * draws[:, 3] - 1)
+    theta[:, 1, 2] = (1 - height) * (2 * draws[:, 4] - 1)
+    small = side * 7 // 8
+    grid = F.affine_grid(theta, [len(rows), 3, small, small], align_corners=False)
+    parts = F.grid_sample(
+        rows.permute(0, 3, 1, 2).float(), grid, padding_mode="border", align_corners=False
+    )
+    return _mirrored(parts.round().to(torch.uint8).permute(0, 2, 3, 1), draws[:, 2])
