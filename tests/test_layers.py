@@ -34,10 +34,10 @@ ORDER = [
     ["federation"],
     ["cli"],
 ]
-# The packages `methods`, `sketch`, `study`, `advise` and `federation` are one place each; only methods.base and
+# The packages `datasets`, `methods`, `sketch`, `study`, `advise` and `federation` are one place each; only methods.base and
 # .search are lower, and the sketch's commands, which draw and read files, are higher.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-PACKAGES = ("methods", "sketch", "study", "advise", "federation")
+PACKAGES = ("datasets", "methods", "sketch", "study", "advise", "federation")
 METHODS_KNOW = {
     "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.reading",

@@ -1,0 +1,114 @@
+"""Labelled images that are one file each, decoded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privcal.confidence import default_threads
+from privcal.datasets.pixels import Rows
+from privcal.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ENDINGS = (".jpeg", ".jpg")
+# What the files are inside: some .JPEG of ImageNet are PNG. No other decoder meets a file.
+FORMATS = ("JPEG", "PNG")
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Files of pictures of any size, cut to `side` as classifiers of ImageNet expect them."""
+
+    name: str
+    classes: tuple[str, ...]
+    labels: NDArray[np.int64]
+    files: tuple[Path, ...]
+    side: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files without their folders."""
+        return tuple(file.name for file in self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, rows: Rows) -> NDArray[np.uint8]:
+        import PIL.Image  # noqa: F401  (once, before the threads ask for it all together)
+
+        wanted = np.arange(len(self.files))[rows]
+        out = np.empty((len(wanted), self.side, self.side, 3), np.uint8)
+        with ThreadPoolExecutor(default_threads()) as pool:  # decoding leaves Python's lock alone
+            found = pool.map(lambda row: decode(self.files[row], self.side), wanted.tolist())
+            for place, picture in enumerate(found):
+                out[place] = picture
+        return out
+
+
+def decode(file: Path, side: int) -> NDArray[np.uint8]:
+    """One picture as (side, side, 3) RGB."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=FORMATS) as picture:
+            return np.asarray(_square(picture.convert("RGB"), side))
+    except Exception as error:  # decoders raise all kinds
+        raise _unreadable(file, error) from None
+
+
+def size(file: Path) -> tuple[int, int]:
+    """Width and height, from the first bytes alone."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=FORMATS) as picture:
+            return picture.size
+    except Exception as error:
+        raise _unreadable(file, error) from None
+
+
+def pictures_in(folder: Path) -> list[str]:
+    """Names of the pictures in a folder, sorted."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                e.name
+                for e in entries
+                # Archivers of some systems leave ._x.JPEG beside x.JPEG.
+                if e.name.lower().endswith(ENDINGS) and not e.name.startswith(".")
+            )
+    except OSError as error:
+        raise InputError(f"cannot list folder {folder}: {error.strerror}") from None
+
+
+def _square(picture: Image, side: int) -> Image:
+    """Short side to 256 for 224 (in proportion for others), then the middle."""
+    from PIL import Image
+
+    if picture.size == (side, side):
+        return picture
+    width, height = picture.size
+    short = side * 256 // 224
+    scaled = (
+        (short, short * height // width) if width <= height else (short * width // height, short)
+    )
+    picture = picture.resize(scaled, Image.Resampling.BILINEAR)
+    left, top = round((scaled[0] - side) / 2), round((scaled[1] - side) / 2)
+    return picture.crop((left, top, left + side, top + side))
+
+
+def _unreadable(file: Path, error: Exception) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"there is no file {file}")
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    if str(file) in reason:  # "cannot identify image file '…'" says no more than we do
+        reason = "no JPEG or PNG"
+    return InputError(f"{file} is not a readable picture, or is cut short ({reason})")
