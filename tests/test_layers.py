@@ -29,15 +29,16 @@ ORDER = [
     ["plots"],
     ["demo"],
     ["study"],
+    ["corruptions"],
     ["advise"],
     ["sketch.commands"],
     ["federation"],
     ["cli"],
 ]
-# The packages `methods`, `sketch`, `study`, `advise` and `federation` are one place each; only methods.base and
+# The packages in PACKAGES are one place each; only methods.base and
 # .search are lower, and the sketch's commands, which draw and read files, are higher.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-PACKAGES = ("methods", "sketch", "study", "advise", "federation")
+PACKAGES = ("methods", "sketch", "study", "corruptions", "advise", "federation")
 METHODS_KNOW = {
     "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.reading",
