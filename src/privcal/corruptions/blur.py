@@ -18,9 +18,9 @@ def _disk(radius: float, softness: float) -> npt.NDArray[np.float64]:
     grid = np.arange(-4, 5)
     disk = (grid[:, None] ** 2 + grid**2 <= radius**2).astype(np.float64)
     disk /= disk.sum()
-    bell = gaussian(softness, 1)
+    before, middle, after = gaussian(softness, 1)
     for axis in (0, 1):  # a radius is at most 3, so only zeros are rolled around
-        disk = sum(w * np.roll(disk, i, axis) for i, w in zip((-1, 0, 1), bell, strict=True))
+        disk = before * np.roll(disk, -1, axis) + middle * disk + after * np.roll(disk, 1, axis)
     return disk
 
 

@@ -26,7 +26,9 @@ _LIGHT = (0.96, 1.00, 1.03)
 @lru_cache(maxsize=1)
 def built_in() -> list[Tensor]:
     """(600, 1000, 3) uint8 each."""
-    return [_picture(Draws("crystals", number, 0, torch.zeros(1).long())) for number in range(5)]
+    return [
+        _picture(Draws("crystals", number, 0, torch.zeros(1).long())) for number in range(PICTURES)
+    ]
 
 
 def _picture(draws: Draws) -> Tensor:
@@ -64,7 +66,7 @@ def _clouds(draws: Draws, cells: tuple[int, ...]) -> Tensor:
 
 def _ferns(draws: Draws) -> Tensor:
     """How much crystal there is at each pixel, in [0, 1]."""
-    stems = 90
+    stems = int(draws.whole(70, 130))  # some windows are frosted more densely than others
     start = draws.uniform(stems, 2)[0] * torch.tensor([HEIGHT * 1.0, WIDTH * 1.0])
     angle = draws.between(-math.pi, math.pi, stems)[0]
     length = draws.between(60.0, 260.0, stems)[0]
@@ -99,9 +101,13 @@ def _ferns(draws: Draws) -> Tensor:
 
 def _thickened(layer: Tensor, by: int) -> Tensor:
     """Each pixel the largest within `by`, fading outwards."""
-    wide = layer
     for _ in range(by):
-        near = [wide.roll(shift, dim) * 0.85 for shift in (-1, 1) for dim in (0, 1)]
-        for other in near:
-            wide = torch.maximum(wide, other)
-    return wide
+        wide = layer.clone()
+        for dim in (0, 1):
+            size = layer.shape[dim] - 1
+            here, there = layer.narrow(dim, 0, size) * 0.85, layer.narrow(dim, 1, size) * 0.85
+            for start, other in ((1, here), (0, there)):
+                part = wide.narrow(dim, start, size)
+                part.copy_(torch.maximum(part, other))
+        layer = wide
+    return layer

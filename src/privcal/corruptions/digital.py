@@ -19,7 +19,7 @@ def contrast(x: Tensor, draws: Draws, left: float) -> Tensor:
 def elastic_transform(
     x: Tensor, draws: Draws, strength: float, smoothness: float, shift: float
 ) -> Tensor:
-    n, side = x.shape[:2]
+    side = x.shape[1]
     grid = torch.arange(side, dtype=torch.float64, device=x.device)
     rows, columns = grid[:, None].expand(side, side), grid.expand(side, side)
     x = sampled(x, *_affine(draws, side, shift * side, rows, columns), "mirror")

@@ -116,7 +116,7 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
 
 def moved(x: Tensor, radius: float, sigma: float, angle: Tensor) -> Tensor:
     """Motion blur along `angle` (n,) in radians: one-sided, in whole pixels, in whole levels."""
-    n, side = x.shape[:2]
+    side = x.shape[1]
     width = 2 * math.ceil(radius) + 1
     weights = [math.exp(-(i * i) / (2.0 * sigma * sigma)) for i in range(width)]
     total = math.fsum(weights)
