@@ -29,15 +29,19 @@ ORDER = [
     ["plots"],
     ["demo"],
     ["study"],
+    ["corruptions"],
+    ["training"],
     ["advise"],
     ["sketch.commands"],
     ["federation"],
     ["cli"],
 ]
-# The packages `datasets`, `methods`, `sketch`, `study`, `advise` and `federation` are one place each; only methods.base and
+# The packages in PACKAGES are one place each; only methods.base and
 # .search are lower, and the sketch's commands, which draw and read files, are higher.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-PACKAGES = ("datasets", "methods", "sketch", "study", "advise", "federation")
+PACKAGES = (
+    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "federation",
+)  # fmt: skip
 METHODS_KNOW = {
     "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.reading",
