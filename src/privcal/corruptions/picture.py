@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +19,9 @@ _MARGIN = 130
 """Room for the names."""
 
 
-def contact_sheet(images: Tensor, path: Path, seed: int = 0) -> None:
+def contact_sheet(
+    images: Tensor, path: Path, seed: int = 0, frost: Sequence[Tensor] | None = None
+) -> None:
     """A PNG with a row for each corruption: each image as it is, then at severities 1 to 5.
 
     `images` (n, side, side, 3) uint8; a few are enough.
@@ -31,12 +34,12 @@ def contact_sheet(images: Tensor, path: Path, seed: int = 0) -> None:
         raise InputError("a contact sheet needs at least one image")
     rows = []
     for name in NAMES:
-        severities = [corrupt(images, name, severity, seed=seed) for severity in SEVERITIES]
+        severities = [corrupt(images, name, s, seed=seed, frost=frost) for s in SEVERITIES]
         # Of each image first the original, then its severities, from left to right.
         rows.append(torch.stack([images, *severities], dim=1).flatten(0, 1).cpu())
     times = max(1, _SHOWN // images.shape[1])
     tiles = torch.stack(rows).repeat_interleave(times, 2).repeat_interleave(times, 3)
-    height, width, side = *tiles.shape[:2], tiles.shape[2]
+    height, width, side = tiles.shape[:3]
     cell = side + _GAP
     sheet = torch.full((height * cell, width * cell, 3), 255, dtype=torch.uint8)
     for i in range(height):

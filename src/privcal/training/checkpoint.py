@@ -48,7 +48,8 @@ class Checkpoint:
         recipe = self.recipe
         network = build(recipe.network, len(self.classes), recipe.mean, recipe.std)
         network.load_state_dict(self.weights)
-        return network.to(device).eval()
+        network.to(device).eval()
+        return network
 
     def save(self, path: Path) -> None:
         with replacing(path) as part:

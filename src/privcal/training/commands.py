@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -14,9 +14,6 @@ from rich.table import Table
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import InputError
 from privcal.files import check_outputs
-
-if TYPE_CHECKING:
-    from privcal.datasets.images import Images
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,9 +24,7 @@ app = typer.Typer(
 
 Data = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder or .tar.gz of the images; by default what `privcal data fetch` got."
-    ),
+    typer.Option(help="Folder or .tar.gz of the images; by default what `privcal data fetch` got."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Frost = Annotated[
@@ -103,8 +98,11 @@ def train(
     from privcal.training.train import train as run
 
     plan = read_recipe(recipe)
-    changes = {"epochs": epochs, "seed": seed}
-    plan = replace(plan, **{k: v for k, v in changes.items() if v is not None})
+    plan = replace(
+        plan,
+        epochs=plan.epochs if epochs is None else epochs,
+        seed=plan.seed if seed is None else seed,
+    )
     out = out or Path(Path(recipe).stem + ".pt")
     check_outputs([out], [])
     device = choose(device)
@@ -252,24 +250,24 @@ def check(
 
     Example: `privcal data check cifar10c.npz`
     """
-    from privcal.metrics import accuracy, ece
+    from privcal.evaluate import evaluate
     from privcal.study.archive import read_archive
     from privcal.study.paper import reported
 
     found = read_archive(archive)
     paper = reported(found.dataset, found.severity)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for shift in found.shifts:
-        scores = found.scores(shift)
+        ours = evaluate(found.scores(shift))
         theirs = None if paper is None else paper.accuracy.get(shift)
         base = None if paper is None else paper.without_privacy.get(shift, {}).get("base")
         rows.append(
             {
                 "shift": shift,
-                "rows": len(scores),
-                "accuracy": accuracy(scores),
+                "rows": ours.rows,
+                "accuracy": ours.accuracy,
                 "paper_accuracy": theirs,
-                "ece": ece(scores),
+                "ece": ours.ece,
                 "paper_ece": base,
             }
         )
@@ -288,12 +286,12 @@ def check(
     for name in ("shift", "accuracy", "paper", "difference", "ECE", "paper"):
         table.add_column(name, justify="left" if name == "shift" else "right")
     for row in rows:
-        ours, theirs = row["accuracy"], row["paper_accuracy"]
+        theirs = row["paper_accuracy"]
         table.add_row(
             row["shift"],
-            f"{ours:.3f}",
+            f"{row['accuracy']:.3f}",
             _shown(theirs),
-            "" if theirs is None else f"{ours - theirs:+.3f}",
+            "" if theirs is None else f"{row['accuracy'] - theirs:+.3f}",
             f"{row['ece']:.3f}",
             _shown(row["paper_ece"]),
         )

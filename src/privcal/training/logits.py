@@ -168,7 +168,7 @@ def make_archive(
     with replacing(about) as part:
         part.write_text(json.dumps(identity), encoding="utf-8")
     network = making.checkpoint.network(device)
-    entries: dict[str, NDArray[Any]] = {}
+    entries: dict[str, Any] = {}
     accuracy: dict[str, float] = {}
     for shift in shifts:
         path = parts / f"{shift}.npy"

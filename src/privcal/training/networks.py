@@ -21,14 +21,17 @@ def build(name: str, classes: int, mean: Sequence[float], std: Sequence[float]) 
     if wide:
         depth, width = int(wide[1]), int(wide[2])
         if depth < 10 or (depth - 4) % 6 or width < 1:
-            raise InputError(f"a Wide ResNet's depth is 6n + 4 and its width at least 1, not {name}")
+            raise InputError(
+                f"a Wide ResNet's depth is 6n + 4 and its width at least 1, not {name}"
+            )
         body = WideResNet((depth - 4) // 6, width, classes)
     elif name in ("resnet-50", "resnet-50-64"):
         body = ResNet50(classes, small=name.endswith("-64"))
     else:
         raise InputError(f"there is no network {name!r}; there are {NAMES}")
     network = Network(body, mean, std)
-    return network.to(memory_format=torch.channels_last)
+    network.to(memory_format=torch.channels_last)
+    return network
 
 
 class Network(nn.Module):

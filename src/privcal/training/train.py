@@ -56,7 +56,9 @@ def train(
     """
     for one, use in ((images, "training"), (test, "test")):
         if one.name != recipe.data:
-            raise InputError(f"the recipe is for {recipe.data}, but the {use} images are {one.name}")
+            raise InputError(
+                f"the recipe is for {recipe.data}, but the {use} images are {one.name}"
+            )
         if one.classes != images.classes:
             raise InputError("training and test images have different classes")
     torch.manual_seed(recipe.seed)
