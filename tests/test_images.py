@@ -347,6 +347,8 @@ def test_an_unknown_layout_lists_those_that_are_known(tmp_path):
         "wnids.txt",
     ):
         assert known in said
+    (tmp_path / "photo.JPEG").write_bytes(b"x" * 600)
+    assert "photo.JPEG is no archive of images; known are" in refusal(tmp_path / "photo.JPEG")
     assert "there is no file or folder" in refusal(tmp_path / "nowhere")
     assert "train or test, not 'val'" in refusal(tmp_path, "val")
 
