@@ -124,7 +124,7 @@ def _members(path: Path, split: str) -> dict[str, bytes]:
                 opened = tar.extractfile(member)
                 found[name] = opened.read() if opened else b""
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        first = str(error).partition("\n")[0] or type(error).__name__
+        first = str(error).partition("\n")[0].rstrip(":") or type(error).__name__
         raise InputError(
             f"{path} is not a readable .tar.gz file, or is cut short ({first}); download it again"
         ) from None

@@ -153,6 +153,8 @@ def _imagenet(folders: dict[str, Path]) -> Corrupted:
 
 def _check_rows(there: Path, theirs: Pictures, here: Path, found: Pictures) -> None:
     """Row by row the same pictures, or labels and comparisons would be of others."""
+    if found.names == theirs.names and np.array_equal(found.labels, theirs.labels):
+        return
     ours = {file.relative_to(here) for file in found.files}
     expected = {file.relative_to(there) for file in theirs.files}
     for missing in sorted(expected - ours):

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -135,12 +136,22 @@ def _known(name: str) -> Expected:
 
 def _pack(npm: str, expected: Expected, work: Path) -> Path:
     """The package as npm packs it: nothing of it is installed or run."""
+    options = [
+        "--ignore-scripts",
+        "--loglevel=error",
+        f"--cache={work / 'npm'}",  # its own would keep a second copy for good
+        "--fetch-retry-mintimeout=1000",  # of its own accord it waits more than a minute
+        "--fetch-retry-maxtimeout=5000",
+    ]
     done = subprocess.run(
-        [npm, "pack", expected.package, "--ignore-scripts", "--loglevel=error",
-         f"--cache={work / 'npm'}"],
-        cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        [npm, "pack", expected.package, *options],
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
         env={**os.environ, "NO_UPDATE_NOTIFIER": "1"},
-    )  # fmt: skip
+    )
     packed = sorted(work.glob("*.tgz"))
     if done.returncode or len(packed) != 1:
         raise InputError(
@@ -151,14 +162,10 @@ def _pack(npm: str, expected: Expected, work: Path) -> Path:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    said = [
-        line.removeprefix("npm error ").removeprefix("npm ERR! ")
-        for line in done.stderr.splitlines()
-    ]
-    codes = [line for line in said if line.startswith("code ")]
-    return (codes or [line for line in said if line.strip()] or [f"exit status {done.returncode}"])[
-        0
-    ]
+    """npm's error code, or else the first thing it said."""
+    said = [re.sub(r"^npm (error|ERR!) ?", "", line) for line in done.stderr.splitlines()]
+    said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
+    return next((line for line in said if line.startswith("code ")), said[0])
 
 
 def _unpack(packed: Path, expected: Expected, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from privcal.errors import InputError
 
 __all__ = ["Corrupted", "Images", "Pictures", "Pixels", "open_corrupted", "open_images"]
 
+PACKED = (".gz", ".tgz", ".tar")
 SPLITS = ("train", "test")
 INSIDE = (TEN.folder, HUNDRED.folder, "package", "tiny-imagenet-200")
 LAYOUTS = (
@@ -35,8 +37,10 @@ def open_images(path: str | Path, split: str) -> Images:
     if split not in SPLITS:
         raise InputError(f"split must be train or test, not {split!r}")
     path = Path(path)
-    if path.is_file():
+    if path.is_file() and (path.suffix in PACKED or tarfile.is_tarfile(path)):
         return read_tar(path, split)
+    if path.is_file():
+        raise InputError(f"{path} is no archive of images; known are {LAYOUTS}")
     if not path.is_dir():
         raise InputError(f"there is no file or folder {path}")
     if read := _reader(path):
