@@ -11,7 +11,7 @@ from privcal.corruptions import NAMES, SEVERITIES, corrupt
 from privcal.errors import InputError
 from privcal.files import replacing
 
-_SHOWN = 96
+_SHOWN = 128
 """Pixels across for one image on the sheet."""
 _GAP = 4
 _MARGIN = 130
@@ -36,7 +36,7 @@ def contact_sheet(images: Tensor, path: Path, seed: int = 0) -> None:
         rows.append(torch.stack([images, *severities], dim=1).flatten(0, 1).cpu())
     times = max(1, _SHOWN // images.shape[1])
     tiles = torch.stack(rows).repeat_interleave(times, 2).repeat_interleave(times, 3)
-    height, width, side = *tiles.shape[:2], tiles.shape[2]
+    height, width, side = tiles.shape[:3]
     cell = side + _GAP
     sheet = torch.full((height * cell, width * cell, 3), 255, dtype=torch.uint8)
     for i in range(height):
