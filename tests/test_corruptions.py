@@ -24,6 +24,15 @@ from tests import corruptions_reference as reference  # noqa: E402
 SEED, FIRST = 7, 40
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small batches; with more threads they would wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def flat(side, *levels, n=1):
     return torch.tensor(levels, dtype=torch.uint8).expand(n, side, side, 3).contiguous()
 
@@ -91,6 +100,13 @@ def test_a_row_does_not_depend_on_its_batch(name, monkeypatch):
     assert torch.equal(torch.cat(alone[::-1]).flip(0), whole)
     monkeypatch.setattr(corruptions, "_PIXELS", 3 * 32 * 32)
     assert torch.equal(corrupt(images, name, 4, seed=3, first=10), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_work_is_done_where_the_images_are(name):
+    # The device "meta" computes nothing, but refuses to be mixed with another.
+    images = torch.empty(2, 32, 32, 3, dtype=torch.uint8, device="meta")
+    assert corrupt(images, name, 5).device.type == "meta"
 
 
 RANDOM = [n for n in NAMES if n not in
