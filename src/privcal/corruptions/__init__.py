@@ -69,6 +69,7 @@ def corrupt(
     work = _CORRUPTIONS[name]
     if name == "frost":
         work = partial(work, pictures=prepared(frost, side, images.device))
+    severity = int(severity)  # the draws depend on how it is written
     settings = constants(name, severity, side)
     result = torch.empty_like(images)
     height = _PIXELS // (side * side)

@@ -66,13 +66,13 @@ def _clouds(draws: Draws, cells: tuple[int, ...]) -> Tensor:
 
 def _ferns(draws: Draws) -> Tensor:
     """How much crystal there is at each pixel, in [0, 1]."""
-    stems = int(draws.whole(70, 130))  # some windows are frosted more densely than others
+    stems = int(draws.whole(45, 80))  # some windows are frosted more densely than others
     start = draws.uniform(stems, 2)[0] * torch.tensor([HEIGHT * 1.0, WIDTH * 1.0])
     angle = draws.between(-math.pi, math.pi, stems)[0]
-    length = draws.between(60.0, 260.0, stems)[0]
+    length = draws.between(80.0, 340.0, stems)[0]
     canvas = torch.zeros(HEIGHT, WIDTH).double()
     # Of each generation: the spacing of its branches, their share of the length, their strength.
-    for spacing, share, strength, thick in ((9, 0.55, 1.0, 2), (6, 0.45, 0.9, 1), (0, 0, 0.75, 0)):
+    for spacing, share, strength, thick in ((16, 0.6, 1.0, 4), (12, 0.5, 0.95, 2), (0, 0, 0.8, 1)):
         bend = draws.between(-0.006, 0.006, len(length))[0]
         steps = torch.arange(int(length.max()) + 1).double()
         heading = angle[:, None] + bend[:, None] * steps
@@ -93,7 +93,7 @@ def _ferns(draws: Draws) -> Tensor:
             wobble = draws.between(0.85, 1.2, len(length), 1)[0]
             angles.append((heading + turn * wobble * (math.pi / 3))[knots])
             vary = draws.between(0.5, 1.0, *left.shape)[0]
-            reach.append((left.clamp(max=110.0) * share * vary)[knots])
+            reach.append((left.clamp(max=150.0) * share * vary)[knots])
         start = torch.stack([rows[knots], columns[knots]], dim=1).repeat(2, 1)
         angle, length = torch.cat(angles), torch.cat(reach)
     return canvas

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from privcal.corruptions.crystals import built_in
+from privcal.corruptions.filters import NUDGE
 from privcal.corruptions.random import Draws
 from privcal.errors import InputError
 
@@ -67,7 +68,7 @@ def shrunk(picture: Tensor, factor: float) -> Tensor:
         first = picture.index_select(dim, low).float()
         second = picture.index_select(dim, (low + 1).clamp(max=size - 1)).float()
         picture = first + (second - first) * weight
-    return (picture + 0.5).floor()
+    return (picture + (0.5 + NUDGE)).floor()  # exact halves are common: weights are sixths
 
 
 def prepared(pictures: Sequence[Tensor] | None, side: int, device: torch.device) -> Pictures:

@@ -12,7 +12,7 @@ from privcal.corruptions import NAMES, SEVERITIES, corrupt
 from privcal.errors import InputError
 from privcal.files import replacing
 
-_SHOWN = 96
+_SHOWN = 128
 """Pixels across for one image on the sheet."""
 _GAP = 4
 _MARGIN = 130
