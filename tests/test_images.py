@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privcal.datasets import pictures
+from privcal.datasets import cifar, pictures
 from privcal.datasets.images import Pictures, Pixels, open_images
 from privcal.datasets.names import CIFAR10, CIFAR100
 from privcal.errors import InputError
@@ -285,6 +285,12 @@ def test_a_packed_archive_needs_all_its_members(tmp_path):
     assert f"no cifar-10-batches-py/data_batch_2 in {path}" in refusal(path)
     other = archives.packed_members(tmp_path / "b.tar.gz", {"../data_batch_1": b"x"})
     assert "holds neither" in refusal(other)
+
+
+def test_a_member_too_large_for_cifar_is_not_read(tmp_path, monkeypatch):
+    path = tar(tmp_path)
+    monkeypatch.setattr(cifar, "LARGEST", 5000)
+    assert "too large" in refusal(path)
 
 
 def test_members_that_are_links_are_not_followed(tmp_path):
