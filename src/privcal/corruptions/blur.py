@@ -76,7 +76,11 @@ def motion_blur(x: Tensor, draws: Draws, radius: float, sigma: float) -> Tensor:
 
 def zoom_blur(x: Tensor, draws: Draws, stop: float) -> Tensor:
     factors = np.arange(1.0, stop, 0.01)
-    total = x
+    n, side = x.shape[:2]
+    # As one image of many channels: rows and columns are then copied in long runs.
+    x = x.permute(1, 2, 0, 3).reshape(1, side, side, 3 * n)
+    total = x.clone()
     for factor in factors:
-        total = total + zoomed(x, float(factor))
-    return total * (1.0 / (len(factors) + 1))
+        total += zoomed(x, float(factor))
+    total *= 1.0 / (len(factors) + 1)
+    return total.reshape(side, side, n, 3).permute(2, 0, 1, 3)
