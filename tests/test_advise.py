@@ -105,7 +105,7 @@ def test_measures_are_those_of_all_rows(kind: str, bundled: bool) -> None:
     expected = [m.confidence(scores) for m in found]
     off = np.abs(ece - [privcal.ece(c, scores.correct) for c in expected])
     # Curves are measured on 1,000 cells of rows; with fewer rows every one is a cell.
-    assert off.mean() < (1e-4 if bundled and kind == "curve" else 1e-6)
+    assert off.mean() < (3e-4 if bundled and kind == "curve" else 1e-6)
     assert off.max() < 5e-4
     assert brier == pytest.approx([privcal.brier(c, scores.correct) for c in expected], abs=1e-5)
 

@@ -55,7 +55,7 @@ def test_the_demo_runs_every_method_and_writes_what_it_says(run: Any, tmp_path: 
     assert [m["method"] for m in said["methods"]] == privcal.methods.names()
     before = {m["before"]["ece"] for m in said["methods"]}
     assert len(before) == 1
-    assert before.pop() > 0.2  # motion blur makes this network overconfident
+    assert before.pop() > 0.15  # motion blur makes this network overconfident
     for method in said["methods"]:
         assert method["epsilon_spent"] == (method["method"] not in ("uncalibrated", "one-source"))
         assert (method["temperature"] is None) == (

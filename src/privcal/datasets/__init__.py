@@ -11,19 +11,21 @@ from privcal.scores import Scores
 
 CIFAR10C = "cifar10c_wrn28x10_severity5.npz"
 """Logits of one Wide ResNet-28-10 on the CIFAR-10 test images, clean and under 15 corruptions at
-severity 5: `labels`, and one (10000, 10) float16 array for each shift."""
+severity 5: `labels`, one (10000, 10) float16 array for each shift, and in `meta` how it was made
+(by `privcal data`, from the images on)."""
+NOT_SHIFTS = ("labels", "meta")
 
 
 def shifts() -> list[str]:
     """The shifts of the bundled archive; `clean` is the unperturbed one."""
     with as_file(files(__package__) / CIFAR10C) as path, np.load(path) as archive:
-        return [key for key in archive.files if key != "labels"]
+        return [key for key in archive.files if key not in NOT_SHIFTS]
 
 
 def cifar10c(shift: str) -> Scores:
     """The bundled CIFAR-10-C scores under one shift."""
+    known = shifts()
+    if shift not in known:
+        raise InputError(f"there is no shift {shift!r}; there are {', '.join(known)}")
     with as_file(files(__package__) / CIFAR10C) as path, np.load(path) as archive:
-        known = [key for key in archive.files if key != "labels"]
-        if shift not in known:
-            raise InputError(f"there is no shift {shift!r}; there are {', '.join(known)}")
         return Scores(logits=archive[shift], labels=archive["labels"], model="wrn-28-10")

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from privcal.datasets import CIFAR10C
+from privcal.datasets import CIFAR10C, NOT_SHIFTS
 from privcal.errors import InputError
 from privcal.scores import Scores
-
-NOT_SHIFTS = ("labels", "meta")
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,12 @@ def read_archive(paths: Sequence[str | Path] = ()) -> Archive:
     """
     if not paths:
         with as_file(files("privcal.datasets") / CIFAR10C) as bundled:
-            return _read([bundled], {"dataset": "CIFAR-10-C", "severity": 5})
-    return _read([Path(p) for p in paths], {})
+            return _read([bundled])
+    return _read([Path(p) for p in paths])
 
 
-def _read(paths: list[Path], facts: dict[str, Any]) -> Archive:
+def _read(paths: list[Path]) -> Archive:
+    facts: dict[str, Any] = {}
     where: dict[str, Path] = {}
     digest = hashlib.sha256()
     labels: Any = None
