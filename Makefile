@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench federation clean
+.PHONY: demo test lint bench federation train clean
 
 demo: $(VENV)/.base
 	$(BIN)/privcal demo
@@ -18,6 +18,8 @@ lint: $(VENV)/.test
 
 federation: $(VENV)/.federation  # what `privcal federation` needs; `make test` then tests it too
 
+train: $(VENV)/.train  # what `privcal data train` needs (torch); `make test` then tests it too
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
@@ -30,6 +32,6 @@ $(VENV)/.base: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.federation: $(VENV)/.%: $(VENV)/.base
+$(VENV)/.test $(VENV)/.bench $(VENV)/.federation $(VENV)/.train: $(VENV)/.%: $(VENV)/.base
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@

@@ -86,7 +86,9 @@ def caveat(dataset: str, shifts: int, after: float, *, bundled: bool) -> str:
     """`after`: the expected ECE of what is best at the setting."""
     what = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
-    seen = " The sketch's prior was chosen on 8 of the 15 bundled shifts." if bundled else ""
+    seen = (
+        " The sketch's prior was chosen on another network, under 8 of the 15." if bundled else ""
+    )
     return (
         f"This plan rests on {what} and {of}, with sources that are alike; your shift may be milder "
         f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "

@@ -15,8 +15,8 @@ from privcal.files import replacing
 _SHOWN = 128
 """Pixels across for one image on the sheet."""
 _GAP = 4
-_MARGIN = 130
-"""Room for the names."""
+_MARGIN, _TOP = 170, 28
+"""Room for the names, and for the severities above."""
 
 
 def contact_sheet(
@@ -26,7 +26,7 @@ def contact_sheet(
 
     `images` (n, side, side, 3) uint8; a few are enough.
     """
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw, ImageFont
 
     if Path(path).suffix.lower() != ".png":
         raise InputError(f"the contact sheet is a PNG; {path} must end in .png")
@@ -46,10 +46,14 @@ def contact_sheet(
         for j in range(width):
             top, left = i * cell, j * cell
             sheet[top : top + side, left : left + side] = tiles[i, j]
-    whole = Image.new("RGB", (_MARGIN + width * cell, height * cell), "white")
-    whole.paste(Image.fromarray(sheet.numpy()), (_MARGIN, 0))
-    pen = ImageDraw.Draw(whole)
+    whole = Image.new("RGB", (_MARGIN + width * cell, _TOP + height * cell), "white")
+    whole.paste(Image.fromarray(sheet.numpy()), (_MARGIN, _TOP))
+    pen, font = ImageDraw.Draw(whole), ImageFont.load_default(size=16)
     for i, name in enumerate(NAMES):
-        pen.text((6, i * cell + side // 2 - 6), name.replace("_", " "), fill="black")
+        where = (8, _TOP + i * cell + side // 2)
+        pen.text(where, name.replace("_", " "), fill="black", font=font, anchor="lm")
+    for j, title in enumerate(["clean", *map(str, SEVERITIES)] * len(images)):
+        where = (_MARGIN + j * cell + side // 2, _TOP // 2)
+        pen.text(where, title, fill="black", font=font, anchor="mm")
     with replacing(path) as part:
         whole.save(part, format="PNG")
