@@ -348,7 +348,7 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
 
 
 def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
-    said = "The sketch's prior was chosen on 8 of the 15 bundled shifts."
+    said = "The sketch's prior was chosen on another network, under 8 of the 15."
     assert said in caveat("cifar10c", 15, 0.04, bundled=True)
     assert said not in caveat("mine", 15, 0.04, bundled=False)
 
