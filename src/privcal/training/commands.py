@@ -366,11 +366,13 @@ def _images(name: str, given: Path | None) -> Path:
 
 def _severities(text: str) -> list[int]:
     first, dash, last = text.partition("-")
-    parts = [first, last] if dash else text.split(",")
-    if not all(part.strip() in ("1", "2", "3", "4", "5") for part in parts):
-        raise InputError(f"severities are 1 to 5, as 5 or 1,3 or 1-5, not {text!r}")
-    levels = [int(part) for part in parts]
-    return list(range(levels[0], levels[1] + 1)) if dash else sorted(set(levels))
+    parts = [part.strip() for part in ([first, last] if dash else text.split(","))]
+    if set(parts) <= set("12345"):
+        levels = [int(part) for part in parts]
+        found = range(levels[0], levels[-1] + 1) if dash else sorted(set(levels))
+        if found:
+            return list(found)
+    raise InputError(f"severities are 1 to 5, as 5 or 1,3 or 1-5, not {text!r}")
 
 
 def _shown(value: float | None) -> str:
