@@ -205,8 +205,7 @@ def logits(
         raise InputError("with several severities, the name of --out must contain {severity}")
     outs = [out.with_name(out.name.replace("{severity}", str(level))) for level in levels]
     check_outputs(outs, [model])
-    if seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, not {seed}")
+    _check_seed(seed)
     device = choose(device)
     checkpoint = load_checkpoint(model)
     if not checkpoint.finished:
@@ -338,6 +337,7 @@ def sheet(
     check_outputs([out], [])
     if not 1 <= images <= 10:
         raise InputError(f"the number of images must be 1 to 10, not {images}")
+    _check_seed(seed)
     shown = open_images(_images("CIFAR-10", data), "test")
     rows = torch.from_numpy(shown.take(np.arange(min(images, len(shown)), dtype=np.intp)))
     pictures = None if frost is None else frost_pictures(frost)
@@ -362,6 +362,11 @@ def _images(name: str, given: Path | None) -> Path:
     if known is not None:
         raise InputError(f"there are no images: run `privcal data fetch {known}`, or give --data")
     raise InputError(f"there are no images: say with --data where those of {name} are")
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed}")
 
 
 def _severities(text: str) -> list[int]:
