@@ -159,10 +159,17 @@ def test_an_unknown_network_is_refused(name: str) -> None:
         build(name, 10, MEAN, STD)
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
-    assert choose("cpu") == "cpu"
-    for name in ("cuda:99x", "mps", "gpu"):
-        with pytest.raises(InputError, match="there is no device"):
+@pytest.mark.parametrize("cards", [0, 2])
+def test_a_device_that_is_not_there_is_refused(
+    cards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    there = ["cpu", "cuda", "cuda:0", "cuda:1"] if cards else ["cpu"]
+    assert [choose(name) for name in there] == there
+    assert choose("auto") == ("cuda" if cards else "cpu")
+    for name in {"cuda", "cuda:0", "cuda:2", "cuda:1x", "cuda:", "mps", "gpu"} - set(there):
+        with pytest.raises(InputError, match=f"no device '{name}' here; use auto or cpu"):
             choose(name)
 
 
