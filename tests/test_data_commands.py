@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_train_goes_on_and_does_not_train_twice(
 
     def interrupted(self: Any, *rest: Any) -> Any:
         if self.now.step == 3:
-            training.signal.raise_signal(training.signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return step(self, *rest)
 
     with monkeypatch.context() as patch:
@@ -200,6 +201,35 @@ def test_train_goes_on_and_does_not_train_twice(
     assert out.read_bytes() == before
     refused(run(*args, "--seed", 1), "was begun with another recipe (seed); choose another name")
     assert out.read_bytes() == before
+
+
+def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
+    run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource", reason="limits of a process, where there are any")
+    from privcal.training import train as training
+    from privcal.training.checkpoint import load_checkpoint
+
+    out = trained.at / "again.pt"
+    args = ("data", "train", trained.recipe, "--data", trained.images, "--out", out)
+    keep = training._Training._keep
+
+    def full(self: Any, **more: Any) -> None:
+        if self.now.step < 3:
+            return keep(self, **more)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            return keep(self, **more)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setitem(training.train.__kwdefaults__, "save_every", 0.0)
+    monkeypatch.setattr(training._Training, "_keep", full)
+    refused(run(*args), "cannot read or write", code=1)
+    assert sorted(path.name for path in trained.at.glob("*.pt")) == ["again.pt", "small.pt"]
+    assert load_checkpoint(out).step == 2
 
 
 def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> None:
@@ -398,7 +428,7 @@ def test_check_tells_that_an_archive_is_damaged_or_none(run: Any, tmp_path: Path
     np.save(tmp_path / "one.npy", np.zeros((3, 2)))
     refused(run("data", "check", tmp_path / "one.npy"), "one.npy is not a readable .npz file")
     np.savez(path, labels=np.zeros(0, np.int64), fog=np.zeros((0, 10)))
-    refused(run("data", "check", path), "mine.npz, fog: ")
+    refused(run("data", "check", path), "there are no rows")
     np.savez(path, labels=np.zeros(2, np.int64), fog=np.full((2, 10), np.nan))
     refused(run("data", "check", path), "mine.npz, fog: ")
     np.savez(path, labels=np.zeros(2, np.int64))

@@ -160,9 +160,7 @@ def test_an_unknown_network_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("cards", [0, 2])
-def test_a_device_that_is_not_there_is_refused(
-    cards: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_is_not_there_is_refused(cards: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     there = ["cpu", "cuda", "cuda:0", "cuda:1"] if cards else ["cpu"]

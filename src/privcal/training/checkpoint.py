@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,10 @@ class Checkpoint:
         return network
 
     def save(self, path: Path) -> None:
+        whole = io.BytesIO()  # of a full disk, torch would say nothing that can be understood
+        torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, whole)
         with replacing(path) as part:
-            torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, part)
+            part.write_bytes(whole.getbuffer())
 
 
 def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
