@@ -441,6 +441,28 @@ def test_an_interrupted_archive_goes_on_with_what_it_has(
     assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()
 
 
+def test_an_archive_that_is_there_is_made_anew_only_if_it_would_be_another(
+    trained: Checkpoint, tmp_path: Path
+) -> None:
+    out, making = tmp_path / "archive.npz", Making(trained, images(20, 5), 5)
+    meta = make_archive(making, ["clean", "fog"], out)
+    before = out.stat()
+    rows: list[int] = []
+    same = make_archive(making, ["clean", "fog"], out, progress=lambda shift, n: rows.append(n))
+    assert same == meta
+    assert sum(rows) == 40, "the bar is at its end"
+    assert (out.stat().st_mtime_ns, out.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    for other, shifts in ((making, ["clean"]), (replace(making, seed=1), ["clean", "fog"])):
+        made = make_archive(other, shifts, out)
+        assert made != meta
+        with np.load(out) as found:
+            assert json.loads(str(found["meta"])) == made
+            assert set(found.files) == {"meta", "labels", *shifts}
+    out.write_bytes(out.read_bytes()[:-30])
+    assert make_archive(making, ["clean", "fog"], out) == meta
+    assert read_archive([out]).shifts == ["fog", "clean"]
+
+
 def test_a_published_archive_takes_the_place_of_our_own_corruptions(
     trained: Checkpoint, tmp_path: Path
 ) -> None:
