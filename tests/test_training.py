@@ -441,6 +441,49 @@ def test_an_interrupted_archive_goes_on_with_what_it_has(
     assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()
 
 
+@pytest.fixture
+def parts(trained: Checkpoint, tmp_path: Path) -> Path:
+    """Of an archive that was interrupted before its second corruption, which is contrast."""
+
+    def interrupt(shift: str, rows: int) -> None:
+        if shift == "contrast":
+            raise Stop
+
+    shifts, out = ["clean", "fog", "contrast"], tmp_path / "archive.npz"
+    make_archive(Making(trained, images(20, 5), 5), shifts, tmp_path / "whole.npz")
+    with pytest.raises(Stop):
+        make_archive(Making(trained, images(20, 5), 5), shifts, out, progress=interrupt)
+    return tmp_path / "archive.npz.parts"
+
+
+@pytest.mark.parametrize("left", [0, 20, 200])
+def test_a_damaged_part_is_made_anew(trained: Checkpoint, parts: Path, left: int) -> None:
+    fog = parts / "fog.npy"
+    fog.write_bytes(fog.read_bytes()[:left])
+    out = parts.with_suffix("")
+    make_archive(Making(trained, images(20, 5), 5), ["clean", "fog", "contrast"], out)
+    assert out.read_bytes() == out.with_name("whole.npz").read_bytes()
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize("left", [None, 0, 50])
+def test_parts_of_unknown_origin_are_not_used(
+    trained: Checkpoint, parts: Path, left: int | None
+) -> None:
+    about = parts / "about.json"
+    text = about.read_bytes()
+    about.unlink()
+    if left is not None:
+        about.write_bytes(text[:left])
+    making, shifts, out = Making(trained, images(20, 5), 5), ["clean"], parts.with_suffix("")
+    with pytest.raises(InputError, match="holds parts of another archive; delete it"):
+        make_archive(making, shifts, out)
+    assert (parts / "fog.npy").exists()
+    for part in parts.glob("*.npy"):
+        part.unlink()
+    make_archive(making, shifts, out)  # a folder without parts is in nobody's way
+
+
 def test_an_archive_that_is_there_is_made_anew_only_if_it_would_be_another(
     trained: Checkpoint, tmp_path: Path
 ) -> None:

@@ -166,7 +166,7 @@ def make_archive(
         return done
     parts = out.with_name(out.name + ".parts")
     about = parts / "about.json"
-    if about.is_file() and json.loads(about.read_text("utf-8")) != identity:
+    if any(parts.glob("*.npy")) and _about(about) != identity:
         raise InputError(f"{parts} holds parts of another archive; delete it, or rename --out")
     parts.mkdir(exist_ok=True)
     with replacing(about) as part:
@@ -176,14 +176,15 @@ def make_archive(
     accuracy: dict[str, float] = {}
     for shift in shifts:
         path = parts / f"{shift}.npy"
-        if path.is_file():
+        found = _part(path)
+        if found is not None:
             progress(shift, len(making.images))
         else:
             found = making.logits(shift, network, device, lambda rows: progress(shift, rows))  # noqa: B023
             with replacing(path) as part:
                 np.save(part, found)
-        entries[shift] = np.load(path, allow_pickle=False)
-        right = entries[shift].argmax(1) == making.images.labels
+        entries[shift] = found
+        right = found.argmax(1) == making.images.labels
         accuracy[shift] = round(float(right.mean()), 4)
     meta = {**identity, "accuracy": accuracy}
     labels = making.images.labels.astype(np.int16)
@@ -191,6 +192,21 @@ def make_archive(
         np.savez_compressed(part, meta=np.array(json.dumps(meta)), labels=labels, **entries)
     shutil.rmtree(parts)
     return meta
+
+
+def _about(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):  # parts that nobody knows the origin of
+        return None
+
+
+def _part(path: Path) -> Any:
+    """Logits of an earlier run; None where there are none, or they cannot be read."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception:  # NumPy raises all kinds on damaged files
+        return None
 
 
 def _done(out: Path, identity: dict[str, Any], shifts: Sequence[str]) -> dict[str, Any] | None:
