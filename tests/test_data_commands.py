@@ -557,6 +557,7 @@ def test_a_training_that_cannot_be_is_refused(
         (("--corrupted", "nowhere"), "there is no folder nowhere"),
         (("--corrupted", "images"), "images holds no archive of corrupted images"),
         (("--frost", "nowhere"), "there is no folder nowhere"),
+        (("--frost", "x", "--corrupted", "x"), "--frost is for corruptions made here"),
     ],
 )
 def test_logits_that_cannot_be_are_refused(

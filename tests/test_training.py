@@ -514,14 +514,20 @@ def test_a_published_archive_takes_the_place_of_our_own_corruptions(
     corrupted = open_corrupted(tmp_path / "CIFAR-10-C")
     out = tmp_path / "archive.npz"
     meta = make_archive(Making(trained, test, 2, corrupted), ["clean", "snow"], out)
-    assert meta["corrupted"] == "published archive"
+    assert meta["corrupted"].startswith("published archive ")
+    assert (meta["frost"], meta["seeds"]["corruptions"]) == (None, None), "of no influence"
     second = Pixels("CIFAR-10", test.classes, test.labels, published["snow"][10:20])
     expected = network_logits(trained.network("cpu"), second, "cpu")
     with np.load(out) as found:
         np.testing.assert_allclose(found["snow"], expected, rtol=2e-3, atol=2e-3)
     mixed = Pixels("CIFAR-10", test.classes, test.labels[::-1].copy(), test.pixels)
     with pytest.raises(InputError, match="rows must line up"):
-        make_archive(Making(trained, mixed, 2, corrupted), ["snow"], tmp_path / "other.npz")
+        Making(trained, mixed, 2, corrupted)
+    with pytest.raises(InputError, match="rows must line up"):
+        Making(trained, images(9, 5), 2, corrupted)
+    cifar_c(tmp_path / "other", test.labels, seed=1)
+    other = Making(trained, test, 2, open_corrupted(tmp_path / "other"))
+    assert other.identity() != Making(trained, test, 2, corrupted).identity()
 
 
 def test_images_of_another_kind_than_the_network_knows_are_refused(trained: Checkpoint) -> None:

@@ -199,6 +199,8 @@ def logits(
     from privcal.training.logits import CLEAN, Making, make_archive
 
     levels = _severities(severities)
+    if corrupted is not None and frost is not None:
+        raise InputError("--frost is for corruptions made here, not for those of --corrupted")
     if out.suffix != ".npz":
         raise InputError(f"an archive's name must end in .npz, not {out.name}")
     if len(levels) > 1 and "{severity}" not in out.name:

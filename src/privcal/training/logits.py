@@ -84,6 +84,17 @@ class Making:
                 f"the network was trained on images of {model.side} pixels a side; "
                 f"these have {images.side}"
             )
+        there = self._published()
+        if there and (there.side != images.side or not same_rows(there, images)):
+            raise InputError(
+                f"{there.name} has other images than the clean test set; rows must line up"
+            )
+
+    def _published(self) -> Images | None:
+        """One corruption of the published archive, which has the same rows for each."""
+        if self.corrupted is None:
+            return None
+        return self.corrupted.images(self.corrupted.corruptions[0], self.severity)
 
     def logits(
         self, shift: str, network: Network, device: str, progress: Callable[[int], None]
@@ -91,11 +102,6 @@ class Making:
         images, change = self.images, None
         if shift != CLEAN and self.corrupted is not None:
             images = self.corrupted.images(shift, self.severity)
-            if images.side != self.images.side or not same_rows(images, self.images):
-                raise InputError(
-                    f"{shift} of {self.corrupted.name} has other images than the clean test set; "
-                    "rows must line up"
-                )
         elif shift != CLEAN:
 
             def change(pixels: Tensor, first: int) -> Tensor:
@@ -117,10 +123,13 @@ class Making:
         weights = hashlib.sha256()
         for name, value in self.checkpoint.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
-        frost = None
+        corrupted, seed = "made by privcal", self.seed
+        frost: str | None = "procedural"
         if self.frost is not None:
             pictures = hashlib.sha256(b"".join(p.cpu().numpy().tobytes() for p in self.frost))
             frost = pictures.hexdigest()[:16]
+        if there := self._published():
+            corrupted, frost, seed = f"published archive {digest(there)}", None, None
         return {
             "dataset": f"{self.images.name}-C",
             "severity": self.severity,
@@ -128,11 +137,11 @@ class Making:
             "network": self.checkpoint.recipe.network,
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
-            "corrupted": "published archive" if self.corrupted is not None else "made by privcal",
-            "frost": "procedural" if frost is None else frost,
+            "corrupted": corrupted,
+            "frost": frost,
             "recipe": self.checkpoint.recipe.to_dict(),
             "epochs": self.checkpoint.epochs,
-            "seeds": {"training": self.checkpoint.recipe.seed, "corruptions": self.seed},
+            "seeds": {"training": self.checkpoint.recipe.seed, "corruptions": seed},
             "versions": {
                 "privcal": privcal.__version__,
                 "numpy": np.__version__,
