@@ -575,6 +575,23 @@ def test_logits_that_cannot_be_are_refused(
     assert list(trained.at.glob("*.parts")) == []
 
 
+def test_frost_pictures_are_looked_at_before_the_work(run: Any, trained: Place) -> None:
+    folder = trained.at / "frost"
+    folder.mkdir()
+    args = ("data", "logits", "--model", trained.model, "--data", trained.images)
+    args = (*args, "--frost", folder, "--corruptions", "frost", "--out", trained.out)
+    refused(run(*args), "frost holds no PNG or JPEG picture of frost")
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "b.png")
+    (folder / "._b.png").write_bytes(b"what some archivers leave")
+    assert run(*args)[0] == 0
+    Image.fromarray(pixels[:100]).save(folder / "a.png")
+    refused(run(*args), "frost picture 1 is 200 by 100 pixels; shrunk by 0.2")
+    Image.fromarray(pixels).save(folder / "a.png", format="GIF")
+    refused(run(*args), "a.png cannot be read as a PNG or JPEG picture")
+    assert list(trained.at.glob("*.parts")) == []
+
+
 def test_without_torch_the_way_to_it_is_said_and_the_rest_works(
     run: Any, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,9 @@ def logits(
     `privcal data logits --model cifar10.pt --corrupted CIFAR-10-C --out official.npz`
     """
     _need_torch()
-    from privcal.corruptions import NAMES, frost_pictures
+    import torch
+
+    from privcal.corruptions import NAMES, corrupt, frost_pictures
     from privcal.datasets.images import open_corrupted, open_images
     from privcal.training.checkpoint import load_checkpoint
     from privcal.training.devices import choose
@@ -229,6 +231,8 @@ def logits(
             "corruptions are made here for images of 32 and 64 pixels; "
             "give the published archive with --corrupted"
         )
+    if pictures is not None and "frost" in chosen:  # those too small are told now, not hours later
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=pictures)
     shifts = [CLEAN, *dict.fromkeys(chosen)]
     found: dict[str, Any] = {}
     with progress_bar() as bar:
