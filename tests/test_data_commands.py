@@ -280,7 +280,11 @@ def test_logits_go_on_where_they_stopped(
     assert made == [("clean", 1), ("fog", 1), ("snow", 1), ("clean", 2), ("fog", 2), ("snow", 2)]
     refused(
         run(*args, "--seed", 1, "--out", trained.at / "a{severity}.npz"),
-        "holds parts of another archive; delete it, or rename --out",
+        "a1.npz is there and another archive; delete it, or rename --out",
+    )
+    refused(
+        run(*args, "--severities", 2, "--seed", 1, "--out", trained.at / "a{severity}.npz"),
+        "a2.npz.parts holds parts of another archive; delete it, or rename --out",
     )
     made[:] = [("snow", 2)]
     assert run(*args, "--out", trained.at / "a{severity}.npz")[0] == 0

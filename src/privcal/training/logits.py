@@ -167,9 +167,13 @@ def make_archive(
     """Write `out`, an archive that a study reads, unless it is there; returns its provenance.
 
     Finished shifts wait in a folder beside it, so an interrupted run goes on where it stopped.
+    Another archive, which may have taken hours, is not replaced.
     """
     identity = making.identity()
-    if done := _done(out, identity, shifts):
+    if out.exists():
+        done = _done(out, identity, shifts)
+        if done is None:
+            raise InputError(f"{out} is there and another archive; delete it, or rename --out")
         for shift in shifts:
             progress(shift, len(making.images))
         return done
@@ -225,5 +229,5 @@ def _done(out: Path, identity: dict[str, Any], shifts: Sequence[str]) -> dict[st
             meta: dict[str, Any] = json.loads(str(found["meta"]))
             same = identity == {k: v for k, v in meta.items() if k != "accuracy"}
             return meta if same and set(found.files) == {"meta", "labels", *shifts} else None
-    except Exception:  # nothing is there, or something else
+    except Exception:  # something else, or damaged
         return None
