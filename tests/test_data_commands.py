@@ -541,7 +541,7 @@ def test_a_training_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--severities", "1-5"), "with several severities, the name of --out must contain"),
+        (("--severities", "1-5"), "with several severities, --out must contain {severity}"),
         (("--severities", "6"), "severities are 1 to 5, as 5 or 1,3 or 1-5, not '6'"),
         (("--severities", "5-1"), "severities are 1 to 5, as 5 or 1,3 or 1-5, not '5-1'"),
         (("--severities", "a"), "not 'a'"),
@@ -594,6 +594,21 @@ def test_frost_pictures_are_looked_at_before_the_work(run: Any, trained: Place) 
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
     refused(run(*args), "a.png cannot be read as a PNG or JPEG picture")
     assert list(trained.at.glob("*.parts")) == []
+
+
+def test_severities_may_have_folders_of_their_own(run: Any, trained: Place) -> None:
+    args = ("data", "logits", "--model", trained.model, "--data", trained.images)
+    args = (*args, "--severities", "2,4", "--corruptions", " fog, contrast ")
+    args = (*args, "--out", trained.at / "s{severity}" / "c.npz")
+    (trained.at / "s2").mkdir()
+    refused(run(*args), "cannot write")
+    assert list((trained.at / "s2").iterdir()) == []
+    (trained.at / "s4").mkdir()
+    assert run(*args)[0] == 0
+    for severity in (2, 4):
+        found = contents(trained.at / f"s{severity}" / "c.npz")
+        assert json.loads(str(found["meta"]))["severity"] == severity
+        assert set(found) == {"meta", "labels", "clean", "fog", "contrast"}
 
 
 def test_without_torch_the_way_to_it_is_said_and_the_rest_works(

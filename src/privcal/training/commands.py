@@ -205,9 +205,9 @@ def logits(
         raise InputError("--frost is for corruptions made here, not for those of --corrupted")
     if out.suffix != ".npz":
         raise InputError(f"an archive's name must end in .npz, not {out.name}")
-    if len(levels) > 1 and "{severity}" not in out.name:
-        raise InputError("with several severities, the name of --out must contain {severity}")
-    outs = [out.with_name(out.name.replace("{severity}", str(level))) for level in levels]
+    if len(levels) > 1 and "{severity}" not in str(out):
+        raise InputError("with several severities, --out must contain {severity}")
+    outs = [Path(str(out).replace("{severity}", str(level))) for level in levels]
     check_outputs(outs, [model])
     _check_seed(seed)
     device = choose(device)
@@ -222,7 +222,8 @@ def logits(
         archive = None if corrupted is None else open_corrupted(corrupted)
         pictures = None if frost is None else frost_pictures(frost)
     known = NAMES if archive is None else archive.corruptions
-    chosen = {"all": list(known), "none": []}.get(corruptions, corruptions.split(","))
+    named = [name.strip() for name in corruptions.split(",")]
+    chosen = {"all": list(known), "none": []}.get(corruptions, named)
     for name in chosen:
         if name not in known:
             raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
