@@ -159,6 +159,32 @@ def test_from_images_to_a_study(run: Any, place: Place) -> None:
     json.loads(stdout)
 
 
+@pytest.mark.parametrize(
+    ("data", "make", "side"),
+    [("ImageNet", archives.imagenet, 224), ("Tiny-ImageNet", archives.tiny, 64)],
+)
+def test_crops_for_training_are_as_large_as_test_images(
+    run: Any, place: Place, monkeypatch: pytest.MonkeyPatch, data: str, make: Any, side: int
+) -> None:
+    torch = pytest.importorskip("torch", reason="training needs torch")
+    from privcal.training import train as training
+
+    torch.set_num_threads(1)
+    step, seen = training._Training._step, set()
+
+    def watched(self: Any, pixels: Any, *rest: Any) -> Any:
+        seen.add(tuple(pixels.shape[1:]))
+        return step(self, pixels, *rest)
+
+    monkeypatch.setattr(training._Training, "_step", watched)
+    place.recipe.write_text(
+        RECIPE.replace("CIFAR-10", data).replace("shift", "resized-crop").replace("= 2", "= 1")
+    )
+    folder = make(place.at / "pictures")
+    assert run("data", "train", place.recipe, "--data", folder, "--out", place.model)[0] == 0
+    assert seen == {(side, side, 3)}
+
+
 def test_what_is_fetched_is_what_the_commands_read(run: Any, trained: Place, world: World) -> None:
     refused(run("data", "train", "cifar10", "--out", trained.at / "x.pt"), "data fetch cifar10")
     assert run("data", "fetch", "cifar10")[0] == 0

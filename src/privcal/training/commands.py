@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,7 +113,7 @@ def train(
         if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
             if not isinstance(images, Pictures):
                 raise InputError("the augmentation resized-crop is for folders of pictures")
-            images = replace(images, side=images.side * 8 // 7)
+            images = replace(images, side=math.ceil(images.side * 8 / 7))
     with progress_bar("{task.fields[state]}") as bar:
         task = bar.add_task("preparing", total=None, state="")
 
