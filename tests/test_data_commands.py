@@ -550,7 +550,7 @@ def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
         (("small.toml", "--device", "gpu"), "there is no device 'gpu' here; use auto or cpu"),
         (("small.toml", "--device", "cuda:x"), "there is no device 'cuda:x' here"),
         (("small.toml", "--out", "none/small.pt"), "cannot write none/small.pt"),
-        (("small.toml", "--out", "images"), "cannot write images"),
+        (("small.toml", "--out", "images"), "cannot write images: it is a folder"),
         (("small.toml", "--data", "images", "--out", "small.toml"), "is not a network that"),
     ],
 )
@@ -575,7 +575,7 @@ def test_a_training_that_cannot_be_is_refused(
         (("--severities", "1-"), "not '1-'"),
         (("--out", "out.txt"), "an archive's name must end in .npz, not out.txt"),
         (("--out", "none/out.npz"), "cannot write none/out.npz"),
-        (("--out", "folder.npz"), "cannot write folder.npz"),
+        (("--out", "folder.npz"), "cannot write folder.npz: it is a folder"),
         (("--corruptions", "rain"), "there is no corruption 'rain'; there are gaussian_noise"),
         (("--corruptions", "fog,"), "there is no corruption ''"),
         (("--device", "tpu"), "there is no device 'tpu' here; use auto or cpu"),
