@@ -533,6 +533,7 @@ def test_images_of_another_kind_than_the_network_knows_are_refused(trained: Chec
         (images(8, classes=5), "with 4 classes; these images are CIFAR-10 with 5"),
         (images(8, side=64), "32 pixels a side; these have 64"),
         (replace(images(8), name="CIFAR-100"), "trained on CIFAR-10"),
+        (replace(images(8), classes=("a", "c", "b", "d")), "classes of other names"),
     ):
         with pytest.raises(InputError, match=says):
             Making(trained, test, 5)

@@ -79,6 +79,8 @@ class Making:
                 f"the network was trained on {model.recipe.data} with {len(model.classes)} "
                 f"classes; these images are {images.name} with {len(images.classes)}"
             )
+        if images.classes != model.classes:
+            raise InputError("the network was trained with classes of other names than these")
         if images.side != model.side:
             raise InputError(
                 f"the network was trained on images of {model.side} pixels a side; "
