@@ -125,13 +125,11 @@ class Making:
         weights = hashlib.sha256()
         for name, value in self.checkpoint.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
-        corrupted, seed = "made by privcal", self.seed
-        frost: str | None = "procedural"
+        there = self._published()
+        frost: str | None = "procedural" if there is None else None
         if self.frost is not None:
             pictures = hashlib.sha256(b"".join(p.cpu().numpy().tobytes() for p in self.frost))
             frost = pictures.hexdigest()[:16]
-        if there := self._published():
-            corrupted, frost, seed = f"published archive {digest(there)}", None, None
         return {
             "dataset": f"{self.images.name}-C",
             "severity": self.severity,
@@ -139,11 +137,16 @@ class Making:
             "network": self.checkpoint.recipe.network,
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
-            "corrupted": corrupted,
+            "corrupted": "made by privcal"
+            if there is None
+            else f"published archive {digest(there)}",
             "frost": frost,
             "recipe": self.checkpoint.recipe.to_dict(),
             "epochs": self.checkpoint.epochs,
-            "seeds": {"training": self.checkpoint.recipe.seed, "corruptions": seed},
+            "seeds": {
+                "training": self.checkpoint.recipe.seed,
+                "corruptions": self.seed if there is None else None,
+            },
             "versions": {
                 "privcal": privcal.__version__,
                 "numpy": np.__version__,
