@@ -372,6 +372,20 @@ def test_a_file_that_is_no_network_is_refused_and_runs_nothing(
         load_checkpoint(tmp_path / "newer.pt")
 
 
+def test_weights_of_another_network_are_refused(trained: Checkpoint) -> None:
+    trained.recipe = replace(TINY, network="wrn-16-1")
+    with pytest.raises(InputError, match="the weights do not fit a wrn-16-1"):
+        trained.network("cpu")
+
+
+def test_one_image_of_each_class_and_a_batch_larger_than_all(tmp_path: Path) -> None:
+    done = train(replace(TINY, batch=500, epochs=2), images(4), images(1), tmp_path / "few.pt")
+    assert [line["epoch"] for line in done.history] == [1, 2]
+    assert done.step == 2
+    make_archive(Making(done, images(1), 5), ["clean", "fog"], tmp_path / "few.npz")
+    assert len(read_archive([tmp_path / "few.npz"]).scores("fog").labels) == 1
+
+
 # --- logits ---------------------------------------------------------------------------------------
 
 

@@ -48,7 +48,10 @@ class Checkpoint:
     def network(self, device: str) -> Network:
         recipe = self.recipe
         network = build(recipe.network, len(self.classes), recipe.mean, recipe.std)
-        network.load_state_dict(self.weights)
+        try:
+            network.load_state_dict(self.weights)
+        except RuntimeError:  # with a line for each weight
+            raise InputError(f"the weights do not fit a {recipe.network}") from None
         network.to(device).eval()
         return network
 
