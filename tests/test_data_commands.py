@@ -273,13 +273,9 @@ def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> 
     assert json.loads(stdout)[str(trained.out)]["epochs"] == 1
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What the network is asked about; stops at snow of severity 2."""
+    """What the network is asked about; Ctrl-C at the first snow of severity 2."""
     from privcal.training.logits import Making
 
     seen: list[tuple[str, int]] = []
@@ -288,7 +284,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     def watched(self: Making, shift: str, *rest: Any) -> Any:
         seen.append((shift, self.severity))
         if seen.count(("snow", 2)) == 1 and seen[-1] == ("snow", 2):
-            raise Stop
+            signal.raise_signal(signal.SIGINT)
         return ask(self, shift, *rest)
 
     monkeypatch.setattr(Making, "logits", watched)
@@ -302,7 +298,11 @@ def test_logits_go_on_where_they_stopped(
         "data", "logits", "--model", trained.model, "--data", trained.images,
         "--severities", "1-3", "--corruptions", "fog,snow",
     )  # fmt: skip
-    assert run(*args, "--out", trained.at / "a{severity}.npz")[0] == 1
+    refused(
+        run(*args, "--out", trained.at / "a{severity}.npz"),
+        "interrupted; what was finished is on disk",
+        code=1,
+    )
     assert made == [("clean", 1), ("fog", 1), ("snow", 1), ("clean", 2), ("fog", 2), ("snow", 2)]
     refused(
         run(*args, "--seed", 1, "--out", trained.at / "a{severity}.npz"),
