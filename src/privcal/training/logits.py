@@ -87,7 +87,7 @@ class Making:
                 f"these have {images.side}"
             )
         there = self._published()
-        if there and (there.side != images.side or not same_rows(there, images)):
+        if there is not None and (there.side != images.side or not same_rows(there, images)):
             raise InputError(
                 f"{there.name} has other images than the clean test set; rows must line up"
             )
