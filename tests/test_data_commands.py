@@ -541,7 +541,10 @@ def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
         (("cifar10",), "there are no images: run `privcal data fetch cifar10`, or give --data"),
         (("cifar100",), "there are no images: say with --data where those of CIFAR-100 are"),
         (("cifar100", "--data", "images"), "the recipe is for CIFAR-100, but the training"),
-        (("imagenet", "--data", "images"), "resized-crop is for folders of pictures"),
+        (
+            ("imagenet", "--data", "images"),
+            "resized-crop is for folders of pictures; these images are CIFAR-10",
+        ),
         (("small.toml", "--data", "nowhere"), "there is no file or folder nowhere"),
         (("small.toml", "--data", "small.toml"), "small.toml is no archive of images"),
         (("small.toml", "--epochs", 0), "epochs must be a whole number of at least 1, not 0"),

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'privcal[train]'")
 
 from privcal.corruptions import corrupt  # noqa: E402
-from privcal.datasets.images import Pixels, open_corrupted  # noqa: E402
+from privcal.datasets.images import Pictures, Pixels, open_corrupted  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
 from privcal.study.archive import read_archive  # noqa: E402
 from privcal.training import batches as batching  # noqa: E402
@@ -24,7 +24,7 @@ from privcal.training import train as training  # noqa: E402
 from privcal.training.batches import Batches  # noqa: E402
 from privcal.training.checkpoint import Checkpoint, load_checkpoint  # noqa: E402
 from privcal.training.devices import choose  # noqa: E402
-from privcal.training.logits import Making, make_archive, network_logits  # noqa: E402
+from privcal.training.logits import Making, make_archive, network_logits, same_rows  # noqa: E402
 from privcal.training.networks import build  # noqa: E402
 from privcal.training.recipe import Recipe, names, read_recipe  # noqa: E402
 from privcal.training.train import Step, rate, train  # noqa: E402
@@ -153,6 +153,20 @@ def test_a_network_computes_what_a_slow_reference_does(
     np.testing.assert_allclose(outside, expected, rtol=1e-2, atol=1e-3 * np.abs(expected).max())
 
 
+def test_fresh_weights_keep_the_size_of_what_flows_back() -> None:
+    """He's: variance 2 over the number of outputs that a weight reaches."""
+    torch.manual_seed(0)
+    network = build("wrn-10-4", 5, MEAN, STD)
+    seen = set()
+    for part in network.modules():
+        if isinstance(part, torch.nn.Conv2d) and part.weight.numel() > 10_000:
+            outputs, inputs, height, width = part.weight.shape
+            expected = (2 / (outputs * height * width)) ** 0.5
+            assert float(part.weight.std()) == pytest.approx(expected, rel=0.05)
+            seen.add(outputs == inputs)
+    assert seen == {False, True}
+
+
 @pytest.mark.parametrize("name", ["wrn-27-10", "wrn-4-1", "wrn-28-0", "vgg-16"])
 def test_an_unknown_network_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"Wide ResNet's depth|there is no network"):
@@ -239,6 +253,27 @@ def test_a_resized_crop_is_a_part_of_the_image_at_seven_eighths() -> None:
     assert np.ptp(middle) > 0.3, "not always the centre"
 
 
+def test_a_resized_crop_is_neither_always_square_nor_always_in_the_middle() -> None:
+    side = 64
+    place = np.linspace(0, 255, side)
+    pixels = np.zeros((300, side, side, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = place[:, None], place  # red downwards, green to the right
+    some = Pixels("ImageNet", ("a",), np.zeros(300, np.int64), pixels)
+    (found, _) = next(iter(Batches(some, 300, "resized-crop", 0, "cpu").epoch(0)))
+    values = found.numpy().astype(float)
+    height = (values[:, -1, 0, 0] - values[:, 0, 0, 0]) / 255
+    width = np.abs(values[:, 0, -1, 1] - values[:, 0, 0, 1]) / 255
+    shape = width / height
+    assert 0.7 < shape.min() < 0.85
+    assert 1.15 < shape.max() < 1.4
+    assert 0.2 < (width * height).min() < 0.3
+    top, bottom = values[:, 0, 0, 0] / 255, values[:, -1, 0, 0] / 255
+    low = height < 0.7  # where there is room to move
+    assert top[low].min() < 0.05
+    assert bottom[low].max() > 0.95
+    assert np.ptp((top + bottom)[low]) > 0.4
+
+
 # --- training -------------------------------------------------------------------------------------
 
 
@@ -260,6 +295,75 @@ def test_training_learns_and_leaves_a_network_that_says_the_same(
     before = (tmp_path / "net.pt").read_bytes()
     assert train(TINY, images(64), images(32, 1), tmp_path / "net.pt").epochs == 4
     assert (tmp_path / "net.pt").read_bytes() == before
+
+
+def test_a_training_is_plain_arithmetic(tmp_path: Path) -> None:
+    """Nesterov's momentum, decay of every weight, a rate that falls along half a cosine."""
+    recipe = replace(TINY, epochs=2, seed=3)
+    done = train(recipe, images(40), images(32, 1), tmp_path / "net.pt")
+    torch.manual_seed(3)
+    network = build("wrn-10-1", 4, recipe.mean, recipe.std).train()
+    weights = list(network.parameters())
+    speed = [torch.zeros_like(w) for w in weights]
+    step, losses = 0, []
+    for epoch in (0, 1):
+        for pixels, labels in Batches(images(40), 16, "shift", 3, "cpu").epoch(epoch):
+            said = network(pixels).log_softmax(1)
+            loss = -said[torch.arange(16), labels].mean()
+            losses.append(loss.item())
+            rate = 0.1 * (1 + np.cos(np.pi * step / 4)) / 2
+            for w, v, slope in zip(weights, speed, torch.autograd.grad(loss, weights), strict=True):
+                push = slope + 5e-4 * w.detach()
+                v.mul_(0.9).add_(push)
+                w.data -= rate * (push + 0.9 * v)
+            step += 1
+    assert done.step == step == 4
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(done.weights[name], value, rtol=1e-3, atol=1e-4)
+    found = [line["loss"] for line in done.history]
+    np.testing.assert_allclose(found, np.mean(np.reshape(losses, (2, 2)), 1), rtol=1e-4)
+
+
+def test_the_test_images_are_looked_at_ten_times(tmp_path: Path) -> None:
+    done = train(replace(TINY, epochs=12), images(8), images(8, 1), tmp_path / "net.pt")
+    tested = [line["epoch"] for line in done.history if "accuracy" in line]
+    assert tested == [1, 2, 4, 5, 6, 7, 8, 10, 11, 12]
+
+
+class Clock:
+    """A second for every look."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_the_seconds_of_an_epoch_are_counted_across_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "LOOK_EVERY", 1)
+    path, clock = tmp_path / "net.pt", Clock()
+    monkeypatch.setattr(training, "time", clock)
+
+    def interrupt(step: Step) -> None:
+        if step.done == 7:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(TINY, images(64), images(32, 1), path, save_every=0, progress=interrupt)
+    kept = load_checkpoint(path)
+    assert (kept.step, kept.epochs) == (6, 1)
+    before = kept.history[0]["seconds"], kept.seconds
+    assert min(before) > 0
+    clock.now += 1000  # between the two runs, which is nobody's work
+    done = train(TINY, images(64), images(32, 1), path)
+    first, second, *rest = (line["seconds"] for line in done.history)
+    assert first == before[0]
+    assert before[1] < second < 1000
+    whole = train(TINY, images(64), images(32, 1), tmp_path / "whole.pt")
+    assert rest == [line["seconds"] for line in whole.history[2:]]
 
 
 class Stop(Exception):
@@ -325,6 +429,9 @@ def test_a_training_is_not_continued_as_another(tmp_path: Path, trained: Checkpo
     ):
         with pytest.raises(InputError, match=says):
             train(recipe, some, images(32, 1), path)
+    renamed = [replace(some, classes=("x", "y", "z", "w")) for some in (images(64), images(32, 1))]
+    with pytest.raises(InputError, match="begun with other images"):
+        train(TINY, *renamed, path)
     with pytest.raises(InputError, match="the recipe is for CIFAR-100, but the training images"):
         train(replace(TINY, data="CIFAR-100"), images(64), images(32, 1), tmp_path / "x.pt")
     with pytest.raises(InputError, match="different classes"):
@@ -540,6 +647,15 @@ def test_a_published_archive_takes_the_place_of_our_own_corruptions(
     cifar_c(tmp_path / "other", test.labels, seed=1)
     other = Making(trained, test, 2, open_corrupted(tmp_path / "other"))
     assert other.identity() != Making(trained, test, 2, corrupted).identity()
+
+
+def test_pictures_of_a_published_archive_must_be_the_same_by_name() -> None:
+    def named(*names: str) -> Any:
+        files = tuple(Path(name) for name in names)
+        return Pictures("ImageNet", ("a", "b"), np.array([0, 1]), files, 32)
+
+    assert same_rows(named("x/1.JPEG", "x/2.JPEG"), named("y/1.JPEG", "y/2.JPEG"))
+    assert not same_rows(named("1.JPEG", "2.JPEG"), named("1.JPEG", "3.JPEG"))
 
 
 def test_images_of_another_kind_than_the_network_knows_are_refused(trained: Checkpoint) -> None:

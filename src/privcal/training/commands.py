@@ -112,7 +112,9 @@ def train(
         images, test = open_images(where, "train"), open_images(where, "test")
         if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
             if not isinstance(images, Pictures):
-                raise InputError("the augmentation resized-crop is for folders of pictures")
+                raise InputError(
+                    f"resized-crop is for folders of pictures; these images are {images.name}"
+                )
             images = replace(images, side=math.ceil(images.side * 8 / 7))
     with progress_bar("{task.fields[state]}") as bar:
         task = bar.add_task("preparing", total=None, state="")
