@@ -258,6 +258,38 @@ def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
     assert load_checkpoint(out).step == 2
 
 
+def test_what_train_is_told_is_what_it_does(
+    run: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="training needs torch")
+    from privcal.training import devices
+    from privcal.training import train as training
+
+    asked: list[dict[str, Any]] = []
+
+    class Done:
+        epochs, history = 1, [{"epoch": 1, "loss": 1.0, "seconds": 2.0, "accuracy": 0.5}]
+
+    def note(plan: Any, images: Any, test: Any, out: Path, **more: Any) -> Done:
+        asked.append({"plan": plan, "rows": (len(images), len(test)), "out": out, **more})
+        return Done()
+
+    monkeypatch.setattr(training, "train", note)
+    monkeypatch.setattr(devices, "choose", {"cpu": "cpu", "cuda:1": "cuda:1", "auto": "cpu"}.get)
+    monkeypatch.chdir(place.at)
+    args = ("data", "train", "small.toml", "--data", "images")
+    assert run(*args)[0] == 0
+    assert run(*args, "--seed", 5, "--epochs", 7, "--device", "cuda:1", "--out", "x.pt")[0] == 0
+    assert run(*args, "--device", "cuda:1", "--no-compile")[0] == 0
+    assert run(*args, "--compile")[0] == 0
+    assert [(a["plan"].seed, a["plan"].epochs) for a in asked] == [(0, 2), (5, 7), (0, 2), (0, 2)]
+    assert [(a["device"], a["compiled"]) for a in asked] == [
+        ("cpu", False), ("cuda:1", True), ("cuda:1", False), ("cpu", True),
+    ]  # fmt: skip
+    assert {a["rows"] for a in asked} == {(48, 24)}
+    assert [str(a["out"]) for a in asked] == ["small.pt", "x.pt", "small.pt", "small.pt"]
+
+
 def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> None:
     from privcal.training.checkpoint import load_checkpoint
 
@@ -487,6 +519,34 @@ def test_one_picture_shows_every_corruption(run: Any, place: Place) -> None:
         assert not np.array_equal(last[::4, ::4], TEST[0][0])
 
 
+def test_seed_and_frost_show_in_the_picture(run: Any, place: Place) -> None:
+    pytest.importorskip("torch", reason="corruptions need torch")
+    (place.at / "frost").mkdir()
+    Image.new("RGB", (200, 200), "red").save(place.at / "frost" / "a.png")
+    seen = {}
+    for name, more in {
+        "plain": (),
+        "again": ("--seed", 0),
+        "seed": ("--seed", 1),
+        "frost": ("--frost", place.at / "frost"),
+    }.items():
+        args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
+        assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
+        with Image.open(place.at / f"{name}.png") as picture:
+            seen[name] = np.asarray(picture)
+    np.testing.assert_array_equal(seen["plain"], seen["again"])
+    cell = 128 + 4
+
+    def differ(one: str, corruption: str) -> bool:
+        at = CORRUPTIONS.index(corruption) * cell
+        return not np.array_equal(*(seen[name][at : at + 128] for name in ("plain", one)))
+
+    assert differ("seed", "gaussian_noise")
+    assert not differ("seed", "jpeg_compression")
+    assert differ("frost", "frost")
+    assert not differ("frost", "gaussian_noise")
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -618,6 +678,13 @@ def test_frost_pictures_are_looked_at_before_the_work(run: Any, trained: Place) 
     Image.fromarray(pixels).save(folder / "b.png")
     (folder / "._b.png").write_bytes(b"what some archivers leave")
     assert run(*args)[0] == 0
+    drawn = trained.at / "drawn.npz"
+    assert run(*args[:6], "--corruptions", "frost", "--out", drawn)[0] == 0
+    one, other = contents(trained.out), contents(drawn)
+    assert not np.array_equal(one["frost"], other["frost"])
+    np.testing.assert_array_equal(one["clean"], other["clean"])
+    about = [json.loads(str(found["meta"]))["frost"] for found in (one, other)]
+    assert about[0] != about[1] == "procedural"
     Image.fromarray(pixels[:100]).save(folder / "a.png")
     refused(run(*args), "frost picture 1 is 200 by 100 pixels; shrunk by 0.2")
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
