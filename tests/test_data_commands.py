@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,21 @@ def refused(answer: tuple[int, str, str], says: str, code: int = 2) -> None:
     assert len(lines) == 1, answer[2]
     assert lines[0].startswith("error: ")
     assert says in lines[0]
+
+
+@contextmanager
+def files_of(most: float) -> Iterator[None]:
+    """No file can grow beyond so many bytes: what a full disk does to one that is written."""
+    resource = pytest.importorskip("resource", reason="limits of a process, where there are any")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if most < math.inf:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +250,6 @@ def test_train_goes_on_and_does_not_train_twice(
 def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
     run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resource = pytest.importorskip("resource", reason="limits of a process, where there are any")
     from privcal.training import train as training
     from privcal.training.checkpoint import load_checkpoint
 
@@ -241,15 +258,8 @@ def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
     keep = training._Training._keep
 
     def full(self: Any, **more: Any) -> None:
-        if self.now.step < 3:
-            return keep(self, **more)
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-        try:
-            return keep(self, **more)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with files_of(math.inf if self.now.step < 3 else 100_000):
+            keep(self, **more)
 
     monkeypatch.setitem(training.train.__kwdefaults__, "save_every", 0.0)
     monkeypatch.setattr(training._Training, "_keep", full)
@@ -352,6 +362,23 @@ def test_logits_go_on_where_they_stopped(
         one, other = (trained.at / f"{name}{severity}.npz" for name in "ab")
         assert one.read_bytes() == other.read_bytes()
     assert list(trained.at.glob("*.parts")) == []
+
+
+def test_a_full_disk_costs_no_finished_logits(
+    run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privcal.training.logits import Making
+
+    args = ("data", "logits", "--model", trained.model, "--data", trained.images)
+    args = (*args, "--corruptions", "fog,contrast", "--out", trained.out)
+    with files_of(2000):  # enough for the parts, not for the archive
+        refused(run(*args), "cannot read or write", code=1)
+    assert not trained.out.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Making, "logits", None)  # nothing is left to ask the network
+        assert run(*args)[0] == 0
+    assert set(contents(trained.out)) == {"meta", "labels", "clean", "fog", "contrast"}
+    assert not any(path.name.startswith(".") for path in trained.at.iterdir())
 
 
 # --- published corruptions ----------------------------------------------------------------------

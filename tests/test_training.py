@@ -214,6 +214,9 @@ def test_an_epoch_has_every_image_once_moved_by_up_to_an_eighth_and_mirrored() -
         assert set(offsets) == set(range(9))
         assert np.bincount(offsets).min() > 35  # 67 expected
     assert 240 < flips.sum() < 360
+    for mirrored in (0, 1):
+        for offsets in (downs, rights):
+            assert set(offsets[flips == mirrored]) == set(range(9)), "one has no say in the other"
 
 
 def test_order_and_changes_depend_on_seed_and_epoch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,11 +229,13 @@ def test_order_and_changes_depend_on_seed_and_epoch_alone(monkeypatch: pytest.Mo
     for (a, x), (b, y) in zip(one[2:] + one, late + read, strict=True):
         assert torch.equal(a, b)
         assert torch.equal(x, y)
-    for other in (
-        Batches(some, 16, "shift", 0, "cpu").epoch(4),
-        Batches(some, 16, "shift", 1, "cpu").epoch(3),
-    ):
-        assert not torch.equal(next(iter(other))[0], one[0][0])
+    firsts = [
+        next(Batches(some, 16, "shift", seed, "cpu").epoch(epoch))[0]
+        for seed, epoch in ((0, 3), (0, 4), (1, 3), (1, 2))
+    ]
+    assert torch.equal(firsts[0], one[0][0])
+    for i, first in enumerate(firsts):
+        assert not any(torch.equal(first, other) for other in firsts[:i])
 
 
 def test_a_resized_crop_is_a_part_of_the_image_at_seven_eighths() -> None:
@@ -268,6 +273,8 @@ def test_a_resized_crop_is_neither_always_square_nor_always_in_the_middle() -> N
     assert 1.15 < shape.max() < 1.4
     assert 0.2 < (width * height).min() < 0.3
     top, bottom = values[:, 0, 0, 0] / 255, values[:, -1, 0, 0] / 255
+    middle = values[:, 27:29, 0, 0].mean(1) / 255
+    assert (np.abs(middle - (top + bottom) / 2) < 0.02).all(), "no crop leaves the image"
     low = height < 0.7  # where there is room to move
     assert top[low].min() < 0.05
     assert bottom[low].max() > 0.95
