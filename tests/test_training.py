@@ -16,10 +16,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'privcal[train]'")
 
 from privcal.corruptions import corrupt  # noqa: E402
-from privcal.datasets.images import Pictures, Pixels, open_corrupted  # noqa: E402
+from privcal.datasets.images import Corrupted, Pictures, Pixels, open_corrupted  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
 from privcal.study.archive import read_archive  # noqa: E402
 from privcal.training import batches as batching  # noqa: E402
+from privcal.training import logits as asking  # noqa: E402
 from privcal.training import train as training  # noqa: E402
 from privcal.training.batches import Batches  # noqa: E402
 from privcal.training.checkpoint import Checkpoint, load_checkpoint  # noqa: E402
@@ -504,8 +505,9 @@ def test_one_image_of_each_class_and_a_batch_larger_than_all(tmp_path: Path) -> 
 
 
 def test_an_archive_holds_what_the_network_says_of_each_corrupted_image(
-    trained: Checkpoint, tmp_path: Path
+    trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(asking, "_batch", lambda side, device: 6)  # the last one smaller
     test = images(20, 5)
     out = tmp_path / "archive.npz"
     shifts = ["clean", "fog", "gaussian_noise"]
@@ -554,9 +556,15 @@ def test_an_interrupted_archive_goes_on_with_what_it_has(
     with pytest.raises(Stop):
         make_archive(making, shifts, out, progress=interrupt)
     assert not out.exists()
-    other = Making(trained, images(20, 5), 5, seed=1)
-    with pytest.raises(InputError, match="holds parts of another archive"):
-        make_archive(other, shifts, out)
+    changed = load_checkpoint(tmp_path / "net.pt")
+    changed.weights["body.head.bias"][0] += 1
+    for other in (
+        Making(changed, images(20, 5), 5),
+        Making(trained, images(20, 5), 5, seed=1),
+        Making(trained, images(20, 6), 5),
+    ):
+        with pytest.raises(InputError, match="holds parts of another archive"):
+            make_archive(other, shifts, out)
     made = []
 
     class Watched(Making):
@@ -654,6 +662,9 @@ def test_a_published_archive_takes_the_place_of_our_own_corruptions(
     cifar_c(tmp_path / "other", test.labels, seed=1)
     other = Making(trained, test, 2, open_corrupted(tmp_path / "other"))
     assert other.identity() != Making(trained, test, 2, corrupted).identity()
+    larger = Corrupted("X", (), ("snow",), test.labels, lambda *_: images(10, 5, side=64))
+    with pytest.raises(InputError, match="rows must line up"):
+        Making(trained, test, 2, larger)
 
 
 def test_pictures_of_a_published_archive_must_be_the_same_by_name() -> None:
