@@ -163,7 +163,7 @@ def test_fresh_weights_keep_the_size_of_what_flows_back() -> None:
         if isinstance(part, torch.nn.Conv2d) and part.weight.numel() > 10_000:
             outputs, inputs, height, width = part.weight.shape
             expected = (2 / (outputs * height * width)) ** 0.5
-            assert float(part.weight.std()) == pytest.approx(expected, rel=0.05)
+            assert part.weight.std().item() == pytest.approx(expected, rel=0.05)
             seen.add(outputs == inputs)
     assert seen == {False, True}
 

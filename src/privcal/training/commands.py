@@ -184,7 +184,7 @@ def logits(
     where it all comes from. Corruptions are made here for images of 32 and 64 pixels; for larger
     ones give the published archive. Needs torch. Ten thousand CIFAR images under 15 corruptions
     take half a minute for each severity on an H200, and hours on a few CPU cores; the same command
-    goes on after an interruption.
+    goes on after an interruption. An archive that is there is never replaced by another.
 
     Examples:
 
