@@ -312,6 +312,12 @@ def test_what_a_killed_fetch_left_is_swept_after_a_day(world):
     assert world.left == [".fetch-new", "cifar10"]
 
 
+def test_what_another_fetch_swept_meanwhile_is_in_nobodys_way(world):
+    world.cache.mkdir()
+    (world.cache / ".fetch-gone").symlink_to("nowhere")  # listed, but not there
+    assert world.fetch() == where("cifar10")
+
+
 def test_a_cache_that_cannot_be_one_is_refused(world):
     world.cache.write_text("x")
     with pytest.raises(InputError, match="set PRIVCAL_CACHE"):

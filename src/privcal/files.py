@@ -42,7 +42,9 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     taken = {path.resolve() for path in inputs}
     written: set[Path] = set()
     for out in outputs:
-        if out.is_dir() or not os.access(out.parent, os.W_OK):
+        if out.is_dir():
+            raise InputError(f"cannot write {out}: it is a folder")
+        if not os.access(out.parent, os.W_OK):
             raise InputError(f"cannot write {out}: its folder is missing or not writable")
         if out.resolve() in taken:
             raise InputError(f"{out} is an input; choose another name for the output")

@@ -42,16 +42,22 @@ def frost_pictures(folder: Path) -> list[Tensor]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder} with frost pictures")
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".png", ".jpg", ".jpeg"))
+    paths = sorted(
+        path
+        for path in folder.iterdir()
+        # Archivers of some systems leave ._x.png beside x.png.
+        if path.suffix.lower() in (".png", ".jpg", ".jpeg") and not path.name.startswith(".")
+    )
     if not paths:
         raise InputError(f"{folder} holds no PNG or JPEG picture of frost")
     pictures = []
     for path in paths:
         try:
-            with Image.open(path) as opened:
+            # No other decoder meets a file: some run programs.
+            with Image.open(path, formats=("PNG", "JPEG")) as opened:
                 pictures.append(torch.from_numpy(np.array(opened.convert("RGB"))))
-        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for broken files
-            raise InputError(f"{path} cannot be read as a picture") from error
+        except Exception:  # decoders raise all kinds, for pictures too large as well
+            raise InputError(f"{path} cannot be read as a PNG or JPEG picture") from None
     return pictures
 
 

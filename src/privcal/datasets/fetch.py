@@ -239,5 +239,6 @@ def _place(folder: Path, final: Path, name: str) -> Path:
 def _sweep(cache: Path) -> None:
     """What a fetch left that was killed, long ago enough not to be still running."""
     for left in cache.glob(".fetch-*"):
-        if time.time() - left.stat().st_mtime > DAY:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another fetch may sweep too
+            if time.time() - left.stat().st_mtime > DAY:
+                shutil.rmtree(left, ignore_errors=True)

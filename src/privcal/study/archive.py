@@ -100,9 +100,12 @@ def _read(paths: list[Path]) -> Archive:
 
 def _open(path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        found = np.load(path, allow_pickle=False)
     except Exception as error:
         raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
+    if isinstance(found, np.ndarray):
+        raise InputError(f"{path} is not a readable .npz file: it holds one array without a name")
+    return found
 
 
 def _member(path: Path, archive: Any, name: str) -> Any:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,16 +53,13 @@ class Batches:
             return
         # A few batches ahead of the device, no more: an epoch may be larger than memory.
         with ThreadPoolExecutor(1) as pool:
-            ahead: deque[object] = deque()
+            ahead: deque[Future[NDArray[np.uint8]]] = deque()
             for rows in pieces:
                 ahead.append(pool.submit(self.images.take, rows.numpy().astype(np.intp)))
                 if len(ahead) > 3:
-                    yield self._arrived(ahead.popleft())
+                    yield torch.from_numpy(ahead.popleft().result()).to(self.device)
             while ahead:
-                yield self._arrived(ahead.popleft())
-
-    def _arrived(self, future: object) -> Tensor:
-        return torch.from_numpy(future.result()).to(self.device)  # type: ignore[attr-defined]
+                yield torch.from_numpy(ahead.popleft().result()).to(self.device)
 
 
 def _mirrored(rows: Tensor, draw: Tensor) -> Tensor:

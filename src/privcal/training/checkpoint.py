@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,18 @@ class Checkpoint:
     def network(self, device: str) -> Network:
         recipe = self.recipe
         network = build(recipe.network, len(self.classes), recipe.mean, recipe.std)
-        network.load_state_dict(self.weights)
+        try:
+            network.load_state_dict(self.weights)
+        except RuntimeError:  # with a line for each weight
+            raise InputError(f"the weights do not fit a {recipe.network}") from None
         network.to(device).eval()
         return network
 
     def save(self, path: Path) -> None:
+        whole = io.BytesIO()  # of a full disk, torch would say nothing that can be understood
+        torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, whole)
         with replacing(path) as part:
-            torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, part)
+            part.write_bytes(whole.getbuffer())
 
 
 def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:

@@ -11,10 +11,13 @@ from privcal.errors import InputError
 
 def choose(name: str) -> str:
     """`auto`: a GPU if there is one. Anything else must be there."""
+    there = ["cpu"]
+    if torch.cuda.is_available():
+        there += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cpu" and not (name.split(":")[0] == "cuda" and torch.cuda.is_available()):
-        raise InputError(f"there is no device {name!r} here; use cpu, or auto")
+        return "cuda" if "cuda" in there else "cpu"
+    if name not in there:
+        raise InputError(f"there is no device {name!r} here; use auto or {' or '.join(there)}")
     return name
 
 

@@ -79,11 +79,24 @@ class Making:
                 f"the network was trained on {model.recipe.data} with {len(model.classes)} "
                 f"classes; these images are {images.name} with {len(images.classes)}"
             )
+        if images.classes != model.classes:
+            raise InputError("the network was trained with classes of other names than these")
         if images.side != model.side:
             raise InputError(
                 f"the network was trained on images of {model.side} pixels a side; "
                 f"these have {images.side}"
             )
+        there = self._published()
+        if there is not None and (there.side != images.side or not same_rows(there, images)):
+            raise InputError(
+                f"{there.name} has other images than the clean test set; rows must line up"
+            )
+
+    def _published(self) -> Images | None:
+        """One corruption of the published archive, which has the same rows for each."""
+        if self.corrupted is None:
+            return None
+        return self.corrupted.images(self.corrupted.corruptions[0], self.severity)
 
     def logits(
         self, shift: str, network: Network, device: str, progress: Callable[[int], None]
@@ -91,11 +104,6 @@ class Making:
         images, change = self.images, None
         if shift != CLEAN and self.corrupted is not None:
             images = self.corrupted.images(shift, self.severity)
-            if images.side != self.images.side or not same_rows(images, self.images):
-                raise InputError(
-                    f"{shift} of {self.corrupted.name} has other images than the clean test set; "
-                    "rows must line up"
-                )
         elif shift != CLEAN:
 
             def change(pixels: Tensor, first: int) -> Tensor:
@@ -117,7 +125,8 @@ class Making:
         weights = hashlib.sha256()
         for name, value in self.checkpoint.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
-        frost = None
+        there = self._published()
+        frost: str | None = "procedural" if there is None else None
         if self.frost is not None:
             pictures = hashlib.sha256(b"".join(p.cpu().numpy().tobytes() for p in self.frost))
             frost = pictures.hexdigest()[:16]
@@ -128,11 +137,16 @@ class Making:
             "network": self.checkpoint.recipe.network,
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
-            "corrupted": "published archive" if self.corrupted is not None else "made by privcal",
-            "frost": "procedural" if frost is None else frost,
+            "corrupted": "made by privcal"
+            if there is None
+            else f"published archive {digest(there)}",
+            "frost": frost,
             "recipe": self.checkpoint.recipe.to_dict(),
             "epochs": self.checkpoint.epochs,
-            "seeds": {"training": self.checkpoint.recipe.seed, "corruptions": self.seed},
+            "seeds": {
+                "training": self.checkpoint.recipe.seed,
+                "corruptions": self.seed if there is None else None,
+            },
             "versions": {
                 "privcal": privcal.__version__,
                 "numpy": np.__version__,
@@ -155,14 +169,22 @@ def make_archive(
     device: str = "cpu",
     progress: Callable[[str, int], None] = lambda shift, rows: None,
 ) -> dict[str, Any]:
-    """Write `out`, an archive that a study reads; returns its provenance.
+    """Write `out`, an archive that a study reads, unless it is there; returns its provenance.
 
     Finished shifts wait in a folder beside it, so an interrupted run goes on where it stopped.
+    Another archive, which may have taken hours, is not replaced.
     """
     identity = making.identity()
+    if out.exists():
+        done = _done(out, identity, shifts)
+        if done is None:
+            raise InputError(f"{out} is there and another archive; delete it, or rename --out")
+        for shift in shifts:
+            progress(shift, len(making.images))
+        return done
     parts = out.with_name(out.name + ".parts")
     about = parts / "about.json"
-    if about.is_file() and json.loads(about.read_text("utf-8")) != identity:
+    if any(parts.glob("*.npy")) and _about(about) != identity:
         raise InputError(f"{parts} holds parts of another archive; delete it, or rename --out")
     parts.mkdir(exist_ok=True)
     with replacing(about) as part:
@@ -172,14 +194,15 @@ def make_archive(
     accuracy: dict[str, float] = {}
     for shift in shifts:
         path = parts / f"{shift}.npy"
-        if path.is_file():
+        found = _part(path)
+        if found is not None:
             progress(shift, len(making.images))
         else:
             found = making.logits(shift, network, device, lambda rows: progress(shift, rows))  # noqa: B023
             with replacing(path) as part:
                 np.save(part, found)
-        entries[shift] = np.load(path, allow_pickle=False)
-        right = entries[shift].argmax(1) == making.images.labels
+        entries[shift] = found
+        right = found.argmax(1) == making.images.labels
         accuracy[shift] = round(float(right.mean()), 4)
     meta = {**identity, "accuracy": accuracy}
     labels = making.images.labels.astype(np.int16)
@@ -187,3 +210,29 @@ def make_archive(
         np.savez_compressed(part, meta=np.array(json.dumps(meta)), labels=labels, **entries)
     shutil.rmtree(parts)
     return meta
+
+
+def _about(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):  # parts that nobody knows the origin of
+        return None
+
+
+def _part(path: Path) -> Any:
+    """Logits of an earlier run; None where there are none, or they cannot be read."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception:  # NumPy raises all kinds on damaged files
+        return None
+
+
+def _done(out: Path, identity: dict[str, Any], shifts: Sequence[str]) -> dict[str, Any] | None:
+    """The provenance of the archive in `out`, if it is the one that is asked for."""
+    try:
+        with np.load(out, allow_pickle=False) as found:
+            meta: dict[str, Any] = json.loads(str(found["meta"]))
+            same = identity == {k: v for k, v in meta.items() if k != "accuracy"}
+            return meta if same and set(found.files) == {"meta", "labels", *shifts} else None
+    except Exception:  # something else, or damaged
+        return None
