@@ -345,10 +345,19 @@ def test_bad_input_is_refused(images, name, severity, message):
 def test_the_contact_sheet_shows_all(tmp_path):
     from PIL import Image
 
-    contact_sheet(photos(32, 2), tmp_path / "sheet.png", seed=1)
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size[1] == 15 * (128 + 4)
-        assert sheet.size[0] > 2 * 6 * 128
+    images = photos(32, 2)
+    contact_sheet(images, tmp_path / "sheet.png", seed=1)
+    with Image.open(tmp_path / "sheet.png") as picture:
+        sheet = np.asarray(picture)
+    cell = 128 + 4
+    sheet = sheet[-15 * cell :, -12 * cell :]  # what is above and to the left are words
+    for row, column, expected in (
+        (0, 0, images[0]),
+        (3, 2, corrupt(images, NAMES[3], 2, seed=1)[0]),
+        (14, 11, corrupt(images, NAMES[14], 5, seed=1)[1]),
+    ):
+        tile = sheet[row * cell : row * cell + 128, column * cell : column * cell + 128]
+        np.testing.assert_array_equal(tile[2::4, 2::4], expected.numpy())
     with pytest.raises(InputError, match=r"must end in \.png"):
         contact_sheet(photos(32, 1), tmp_path / "sheet.jpg", seed=1)
     with pytest.raises(InputError, match="at least one image"):

@@ -126,7 +126,7 @@ def table(
     if out is not None:
         with replacing(out) as part:
             part.write_text(text, encoding="utf-8")
-        errors.print(f"tables: {out}")
+        errors.print(f"tables: {out}", soft_wrap=True)
     elif not as_json:
         sys.stdout.write(text)
     if as_json:

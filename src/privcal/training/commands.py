@@ -219,7 +219,8 @@ def logits(
     if not checkpoint.finished:
         errors.print(
             f"note: {model} is not trained to the end "
-            f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)"
+            f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)",
+            soft_wrap=True,
         )
     with errors.status("reading the images"):
         images = open_images(_images(checkpoint.recipe.data, data), "test")
@@ -358,7 +359,7 @@ def sheet(
     rows = torch.from_numpy(shown.take(np.arange(min(images, len(shown)), dtype=np.intp)))
     pictures = None if frost is None else frost_pictures(frost)
     contact_sheet(rows, out, seed=seed, frost=pictures)
-    errors.print(f"picture: {out}")
+    errors.print(f"picture: {out}", soft_wrap=True)
 
 
 def _need_torch() -> None:
