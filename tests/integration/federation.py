@@ -91,7 +91,7 @@ class Federation:
         )
 
 
-def until(holds: Callable[[], Any], what: str, timeout: float = 60.0) -> None:
+def until(holds: Callable[[], Any], what: str, timeout: float = 240.0) -> None:
     end = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < end, f"waited {timeout:g} seconds for {what}"

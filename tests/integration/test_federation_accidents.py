@@ -28,7 +28,7 @@ from tests.integration.federation import CANARY, NAMES, Federation, until
 pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 
 
-SLOW = 8  # seconds: processes of the first question share two cores
+SLOW = 20  # seconds: processes of the first question share two cores, and perhaps not alone
 
 
 def answers(job: Sites, asked: Any, names: Sequence[str] = NAMES) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def answers(job: Sites, asked: Any, names: Sequence[str] = NAMES) -> dict[str, A
 def test_a_site_killed_before_during_and_after_its_answer(federation: Federation) -> None:
     before = federation.spent()
     after, late, held = question("kill", 0), question("kill", 1), question("kill", 2)
-    with Sites(federation.kits / ANN, timeout=20) as job:
+    with Sites(federation.kits / ANN, timeout=60) as job:
         first = answers(job, after)
         assert {type(answer) for answer in first.values()} == {tuple}
-        job._timeout = 2  # they are awake now
+        job._timeout = 8  # they are awake now
         federation.kill("site-4")  # after its answer, before the next
         second = answers(job, late)
         assert {n for n, a in second.items() if isinstance(a, tuple)} == {*NAMES} - {"site-4"}
         assert second["site-4"] == "late"
-        with federation.settings("site-3", delay="4.0"):
+        with federation.settings("site-3", delay="16.0"):
             spent = federation.spent()["site-3"]
             there: dict[str, Any] = {}
             asking = threading.Thread(target=lambda: there.update(answers(job, held, ["site-3"])))
@@ -65,7 +65,7 @@ def test_a_site_killed_before_during_and_after_its_answer(federation: Federation
     assert left["site-3"] == before["site-3"] + 3 * after.nano_epsilon
     assert left["site-4"] == before["site-4"] + after.nano_epsilon, "never asked, never charged"
     federation.up("site-3", "site-4")
-    with Sites(federation.kits / ANN, timeout=20) as job:
+    with Sites(federation.kits / ANN, timeout=60) as job:
         assert answers(job, after) == first
         assert federation.spent() == left, "what was paid for is not paid for again"
         again = answers(job, held, ["site-3"])["site-3"]
@@ -85,24 +85,24 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
     federation: Federation, tmp_path: Path
 ) -> None:
     before, out, epsilon = federation.spent(), tmp_path / "map.json", 6.0
-    running = federation.calibrate(out, "--site-timeout", 20, epsilon=epsilon)
+    running = federation.calibrate(out, "--site-timeout", 60, epsilon=epsilon)
     until(lambda: len([1 for line in lines_of(out) if "values" in line]) >= 9, "two rounds")
     federation.kill(SERVER)
     unheard = federation.calibrate(tmp_path / "other.json")
-    _, said = running.communicate(timeout=90)
+    _, said = running.communicate(timeout=240)
     assert running.returncode == 1, said
     assert "Traceback" not in said
     assert "come back free with the same command and --resume" in " ".join(said.split())
     assert not out.exists()
-    _, said = unheard.communicate(timeout=60)
+    _, said = unheard.communicate(timeout=240)
     assert unheard.returncode == 1, said
     assert "Traceback" not in said
     assert "error: the federation's server cannot be reached" in said
     federation.up()  # sites that outlived their server are started anew
     wrong = federation.calibrate(out, "--resume", epsilon=2.0)
-    assert "resume it with the same" in wrong.communicate(timeout=60)[1]
+    assert "resume it with the same" in wrong.communicate(timeout=240)[1]
     resumed = federation.calibrate(out, "--resume", epsilon=epsilon)
-    _, said = resumed.communicate(timeout=90)
+    _, said = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, said
     found = privcal.load_map(out)
     assert found.provenance["answered"] == [4] * 6
@@ -183,16 +183,16 @@ def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
     federation.kill("site-4")
     federation.up("site-4", path=[overlay])
     try:
-        with Sites(federation.kits / ANN, timeout=20) as job:
+        with Sites(federation.kits / ANN, timeout=60) as job:
             for n, (text, reason) in enumerate(lies().items()):
                 lie.write_text(text)
                 assert answers(job, question("lies", n), ["site-4"]) == {"site-4": reason}
         before = federation.spent()
         lie.write_text(next(iter(lies())))
         out = tmp_path / "map.json"
-        with federation.settings("site-3", delay="14.0"):
+        with federation.settings("site-3", delay="30.0"):
             command = federation.calibrate(out, "--site-timeout", SLOW, "--min-sites", 2, "--json")
-            told, said = command.communicate(timeout=120)
+            told, said = command.communicate(timeout=240)
         assert command.returncode == 0, said
         assert "left out: site-3 (late" in said
         assert "left out: site-4 (beyond what its rows" in said
@@ -223,7 +223,7 @@ def test_a_site_that_leaves_and_comes_back_does_not_upset_a_resumed_campaign(
     running.communicate()
     federation.up("site-4")
     resumed = federation.calibrate(out, "--resume")
-    _, said = resumed.communicate(timeout=90)
+    _, said = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, said
     assert "left out: site-4 (late" in said
     assert "id_conflict" not in said

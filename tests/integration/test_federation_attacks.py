@@ -36,12 +36,12 @@ pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("ma
 @pytest.fixture(scope="module")
 def job(federation: Federation) -> Iterator[Sites]:
     """A job of Ann's that runs, for tests that harm no process."""
-    with Sites(federation.kits / ANN, timeout=20) as sites:
+    with Sites(federation.kits / ANN, timeout=60) as sites:
         assert list(sites.names) == list(NAMES)
         yield sites
 
 
-def send(job: Sites, sent: str, *names: str, timeout: int = 20) -> dict[str, str]:
+def send(job: Sites, sent: str, *names: str, timeout: int = 60) -> dict[str, str]:
     """A message of any kind through a running job, past all checks at the calibrator's."""
     names = names or NAMES
     data = {"message": sent, "sites": list(names), "timeout": timeout}
