@@ -351,7 +351,7 @@ class Clock:
 def test_the_seconds_of_an_epoch_are_counted_across_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 1)
+    monkeypatch.setattr(training, "LOOK_EVERY", 0)
     path, clock = tmp_path / "net.pt", Clock()
     monkeypatch.setattr(training, "time", clock)
 
@@ -386,7 +386,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 def test_an_interrupted_training_ends_as_if_it_had_not_been(
     stop: int, trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 1)
+    monkeypatch.setattr(training, "LOOK_EVERY", 0)
     path = tmp_path / "again.pt"
 
     def interrupt(step: Step) -> None:
@@ -408,7 +408,7 @@ def test_a_signal_stops_between_two_steps_and_loses_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 1)
+    monkeypatch.setattr(training, "LOOK_EVERY", 0)
     path = tmp_path / "again.pt"
 
     def stop(*_: object) -> None:
@@ -450,6 +450,22 @@ def test_a_loss_that_is_no_number_is_said(tmp_path: Path) -> None:
     wild = replace(TINY, learning_rate=1e30)
     with pytest.raises(InputError, match="use a smaller learning rate"):
         train(wild, images(64), images(32, 1), tmp_path / "x.pt")
+
+
+def test_progress_is_told_at_the_first_step_and_at_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU a step may take a minute: nobody should look at an empty bar meanwhile."""
+    monkeypatch.setattr(training, "LOOK_EVERY", 1e9)
+    told: list[int] = []
+    train(
+        TINY,
+        images(64),
+        images(32, 1),
+        tmp_path / "x.pt",
+        progress=lambda step: told.append(step.done),
+    )
+    assert told == [1, 16]
 
 
 def test_the_rate_follows_half_a_cosine() -> None:

@@ -27,8 +27,8 @@ from privcal.training.recipe import Recipe
 
 SAVE_EVERY = 120.0
 """Seconds between checkpoints: what an interruption can cost."""
-LOOK_EVERY = 50
-"""Steps between readings of the loss: each one makes the device wait."""
+LOOK_EVERY = 0.5
+"""Seconds between readings of the loss: each one makes the device wait."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ class _Training:
         total = self.recipe.epochs * length
         tests = {round(self.recipe.epochs * k / 10) for k in range(1, 11)}
         accuracy: float | None = None
+        looked = -math.inf
         while not now.finished:
             losses = torch.tensor(now.losses, dtype=torch.float64, device=self.device)
             self.network.train()
@@ -124,8 +125,9 @@ class _Training:
                 loss = self._step(pixels, labels, rate(self.recipe.learning_rate, now.step, total))
                 losses += loss
                 now.step += 1
-                if now.step % LOOK_EVERY == 0 or now.step == total:
+                if time.monotonic() - looked >= LOOK_EVERY or now.step == total:
                     progress(Step(now.epochs, now.step, total, float(loss), accuracy))
+                    looked = time.monotonic()
                 if now.step % length and due(time.monotonic() - self.saved):
                     now.losses = float(losses)
                     now.seconds += self._lap()
