@@ -19,13 +19,14 @@ from privcal.corruptions.frost import frost_pictures, prepared
 from privcal.corruptions.jpeg import jpeg_compression
 from privcal.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from privcal.corruptions.random import Draws
-from privcal.corruptions.table import SEVERITIES, SIDES, TABLE, constants
+from privcal.corruptions.table import SEVERITIES, SIDES, constants
 from privcal.corruptions.weather import brightness, fog, snow
+from privcal.datasets.names import CORRUPTIONS
 from privcal.errors import InputError
 
 __all__ = ["NAMES", "SEVERITIES", "corrupt", "frost_pictures"]
 
-NAMES: tuple[str, ...] = tuple(TABLE)
+NAMES = CORRUPTIONS
 
 _PIXELS = {"cpu": 1 << 17, "other": 1 << 21}
 """Worked on at once: on a CPU 128 images of 32 pixels, which its cache holds, else 2,048."""
