@@ -1,9 +1,13 @@
 """The kernel against plain loops, at its edges, and bit for bit."""
 
 import math
+import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +19,9 @@ from privcal import scores as scores_module
 from privcal.confidence import confidence, for_blocks, log_odds, moments, nll
 from privcal.errors import InputError
 from privcal.scores import Outputs, Scores
-from tests import reference
+from tests import positions, reference
+
+ROOT = Path(__file__).parents[1]
 
 TEMPERATURES = (0.01, 0.37, 1.0, 2.5, 100.0)
 AWKWARD = (1, 2, 3, 7, 8, 9, 127, 128, 129, 1000)
@@ -303,6 +309,84 @@ def test_a_row_has_the_same_bits_in_any_place_block_thread_and_batch(
         np.testing.assert_array_equal(bits(others), whole[others])
     shuffled = rng.permutation(n)
     np.testing.assert_array_equal(bits(shuffled), whole[shuffled])
+
+
+SIZES = (
+    *(1, 2, 3, 7, 8, 9, 127, 128, 129, 333, 1000, 4095, 4096, 4097, 8191, 8192, 8193),
+    *(10_000, 16_385, 21_841, 65_537, 131_073),
+)
+"""Classes on both sides of every width at which NumPy or a block of rows changes its way."""
+
+
+@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("form", positions.FORMS)
+def test_a_row_has_the_same_bits_in_a_block_of_any_height(form, m):
+    assert list(positions.by_height(form, m)) == []
+
+
+@pytest.mark.parametrize("m", [3, 333, 8193, 10_000, 131_073])
+@pytest.mark.parametrize("form", positions.FORMS)
+def test_a_row_has_the_same_bits_on_any_thread(monkeypatch, form, m):
+    array = positions.table(form, 29, m)
+    whole = positions.bits(form, array, threads=1)
+    monkeypatch.setattr(scores_module, "BLOCK", m)  # a block is one row, and 29 rows bring helpers
+    monkeypatch.setattr(kernel, "BLOCK", m)
+    for threads in (1, 2, 7):
+        np.testing.assert_array_equal(positions.bits(form, array, threads), whole)
+
+
+def strided(array):
+    wide = np.zeros((len(array), 3 * array.shape[1]), array.dtype)
+    wide[:, 1::3] = array
+    return wide[:, 1::3]
+
+
+def misaligned(array):
+    raw = bytearray(array.nbytes + 1)
+    moved = np.frombuffer(raw, array.dtype, array.size, offset=1).reshape(array.shape)
+    moved[:] = array
+    return moved
+
+
+LAYOUTS = {
+    "Fortran": np.asfortranarray,
+    "strided": strided,
+    "upside down": lambda array: array[::-1].copy()[::-1],
+    "mirrored": lambda array: array[:, ::-1].copy()[:, ::-1],
+    "big-endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
+    "misaligned": misaligned,
+}
+
+
+# The kernel's docstring says why this one is left out.
+OUTSIDE_THE_PROOF = (("probabilities", np.float64), "mirrored")
+LAID_OUT = {(form, layout) for form in positions.FORMS for layout in LAYOUTS} - {OUTSIDE_THE_PROOF}
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 129, 4097, 10_000])
+@pytest.mark.parametrize(("form", "layout"), sorted(LAID_OUT, key=str))
+def test_a_row_has_the_same_bits_in_any_layout(form, layout, m):
+    lay_out = LAYOUTS[layout]
+    array = positions.table(form, 15, m)
+    whole = positions.bits(form, array)
+    np.testing.assert_array_equal(positions.bits(form, lay_out(array)), whole)
+    for row in range(15):
+        alone = positions.bits(form, lay_out(array[row : row + 1]))
+        np.testing.assert_array_equal(alone[0], whole[row])
+
+
+def test_exp_and_log_of_a_number_do_not_depend_on_its_neighbours():
+    assert list(positions.elementwise()) == []
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_row_has_the_same_bits_everywhere_on_a_machine_with_less_simd(share):
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    without = found[len(found) - math.ceil(share * len(found)) :]  # the newest come last
+    environment = os.environ | {"NPY_DISABLE_CPU_FEATURES": " ".join(without)}
+    command = [sys.executable, "-m", "tests.positions"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 16])

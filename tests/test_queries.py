@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import privcal
 from privcal import confidence, scores
+from privcal.metrics import bin_index
 from privcal.queries import (
     FAMILY,
     GRID,
@@ -117,6 +118,47 @@ def test_the_bound_holds_across_block_edges(kind: str, monkeypatch: pytest.Monke
             alone = privcal.Scores(logits=logits[[gone]], labels=labels[[gone]])
             # Exactly that row's own integers: no other row changed by a single bit.
             assert moved.tolist() == query.contributions(alone).sum(query.length).tolist()
+            assert np.abs(moved).sum() <= query.bound
+
+
+def on_a_bins_edge(bins: int, classes: int = 10_000, tries: int = 500) -> np.ndarray:
+    """Logits whose confidence falls into one bin or its neighbour, as the order of summation is:
+    all columns in one go, or the first 8,192 (NumPy's buffer) and then the others."""
+    rng = np.random.default_rng(0)
+    for _ in range(tries):
+        row = rng.standard_normal((1, classes), np.float32)
+        row[0, 0] = 0
+        edge = rng.integers(bins // 4, bins) / bins
+        rest = np.exp(row[:, 1:].astype(np.float64)).sum()
+        row[0, 0] = np.log(rest * edge / (1 - edge))  # on the edge, were it not for rounding
+        e = np.exp(row - row[0, 0])
+        pair = np.concatenate([e, e])
+        orders = (
+            np.einsum("ij->i", pair)[0],
+            (np.einsum("ij->i", pair[:, :8192]) + np.einsum("ij->i", pair[:, 8192:]))[0],
+        )
+        if len(set(bin_index(1.0 / np.array(orders, np.float64), bins).tolist())) == 2:
+            return row
+    raise AssertionError(f"none of {tries} rows lies near enough to the edge of a bin")
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_with_many_classes_too_no_row_carries_another_over_a_bins_edge(kind: str) -> None:
+    query = FAMILY[kind]()
+    moving = on_a_bins_edge(15)
+    rng = np.random.default_rng(1)
+    height = confidence.BLOCK // moving.shape[1]
+    # Alone, as the second of two, and alone in the last block.
+    for n in (2, height + 1):
+        others = rng.standard_normal((n - 1, moving.shape[1]), np.float32)
+        logits = np.concatenate([others, moving])
+        for label in (0, 1):
+            labels = np.array([*[0] * (n - 1), label])
+            whole = query.contributions(privcal.Scores(logits=logits, labels=labels))
+            less = query.contributions(privcal.Scores(logits=logits[1:], labels=labels[1:]))
+            assert np.array_equal(whole.cells[1:], less.cells)
+            assert np.array_equal(whole.values[1:], less.values)
+            moved = whole.sum(query.length) - less.sum(query.length)
             assert np.abs(moved).sum() <= query.bound
 
 
