@@ -148,7 +148,7 @@ def test_with_many_classes_too_no_row_carries_another_over_a_bins_edge(kind: str
     moving = on_a_bins_edge(15)
     rng = np.random.default_rng(1)
     height = confidence.BLOCK // moving.shape[1]
-    # Alone, as the second of two, and alone in the last block.
+    # Without its first row it is alone; or it was alone in the last block and no longer is.
     for n in (2, height + 1):
         others = rng.standard_normal((n - 1, moving.shape[1]), np.float32)
         logits = np.concatenate([others, moving])

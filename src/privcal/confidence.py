@@ -10,9 +10,11 @@ follow from S1 and S2. The top class contributes exactly 1 to S0, so nothing ove
 Rows are worked in blocks that stay in cache, on a few threads (NumPy releases the GIL), with
 no second (n, m) array.
 
-Privacy rests on this: a row's value is the same to the last bit in every block, batch and place
-and on every thread
-------------------------------------------------------------------------------------------------
+A row's value is a function of that row alone
+---------------------------------------------
+To the last bit, whatever block, batch or thread the row is in and wherever it lies. Privacy rests
+on this.
+
 Proof. A block is worked in the first rows of scratch arrays made here, so whatever the layout of
 the outputs it is aligned and C-contiguous, one row after the other, and so is every array of one
 number for each row. Two kinds of things are done to it.
