@@ -135,6 +135,7 @@ MALFORMED_LINES = {
     "only NUL": b"\x00",
     "NULs and commas": b"\x00,\x00,\x00,\x00,\x00,\x00",
     "the separator of units": b"0,0.5,1,2,zed,a\x1fb",
+    "a separator of units for a comma": b"0,0.5,1,2,zed\x1fn",
     "only separators of units": b"\x1f\x1f\x1f\x1f\x1f",
     "a mark of byte order": b"\xef\xbb\xbf0,0.5,1,2,zed,n",
     "the header again": HEADER,

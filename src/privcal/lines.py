@@ -8,6 +8,7 @@ as a whole. No types are guessed: every cell is text or null.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 24
 """Bytes read at once; the rest of the last line is added."""
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # Commas become the separator of units, so that a quoted field may keep its own. A separator
 # that was there before becomes a byte that is never UTF-8: it would split a field in two.
@@ -74,7 +73,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _header(path: Path, file: BinaryIO) -> list[str]:
-    line = file.readline().removeprefix(BYTE_ORDER_MARK)
+    line = file.readline().removeprefix(codecs.BOM_UTF8)
     while line and not line.strip():
         line = file.readline()
     if not line:

@@ -400,7 +400,8 @@ def _numbers(
         row = int(read.select(pl.any_horizontal(pl.all().is_null())).to_series().arg_max() or 0)
         name = next(column.name for column in read if column[row] is None)
         cell = piece[name][row]
-        said = "missing" if cell is None or not cell.strip() else f"{cell[:60]!r}, not a number"
+        blank = cell is None or not str(cell).strip()
+        said = "missing" if blank else f"{str(cell)[:60]!r}, not a number"
         raise InputError(f"{path}: {name} of row {first + row} is {said}")
     return read.fill_null(float("nan"))
 

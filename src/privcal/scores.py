@@ -184,9 +184,9 @@ class Scores:
     model
         The name of the model the scores came from.
     strict
-        Whether the first malformed row is an InputError. If not, `valid` is False there, its
-        label is 0, its person "" where that is missing, and it counts as zero in every answer.
-        What is wrong with whole columns (their type, number or length) is an error either way.
+        Whether the first malformed row is an InputError. If not, `valid` is False there and
+        the row counts as zero in every answer; a malformed label becomes 0, a missing person
+        "". What is wrong with whole columns (type, number, length) is an error either way.
 
     Labels and person ids are copied into memory; logits and probabilities stay where they are.
     """
