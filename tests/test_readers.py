@@ -1,5 +1,7 @@
 """Scores from files, and one line that names the file for each that cannot be read."""
 
+import csv as csv_module
+import itertools
 import math
 
 import numpy as np
@@ -454,6 +456,22 @@ def test_a_csv_may_come_from_anywhere(tmp_path, end, last, mark, piece, monkeypa
     assert scores.outputs.array.tolist() == [[1.5, 2.0], [3.0, 4.0]]
     assert scores.labels.tolist() == [0, 1]
     assert scores.person.tolist() == ["ann", 'b, "c"']
+
+
+def test_a_line_is_split_by_the_rules_of_csv(tmp_path):
+    """Every line of up to six of these characters, against Python's own reader."""
+    header = ["a", "b", "c"]
+    every = ["".join(line) for n in range(1, 7) for line in itertools.product(',"x ', repeat=n)]
+    every = [line for line in every if line.strip()]
+    path = text(tmp_path, "\n".join([",".join(header), *every]))
+    [_, found] = lines.cells(path, header, strict=False)
+    for line, row in zip(every, found.rows(), strict=True):
+        try:
+            [fields] = csv_module.reader([line], strict=True)
+        except csv_module.Error:
+            fields = []
+        expected = fields if len(fields) == 3 else [""] * 3
+        assert row == tuple(cell or None for cell in expected), line
 
 
 def test_numbers_in_a_csv_are_the_nearest_doubles(tmp_path):

@@ -29,6 +29,7 @@ _SEPARATOR = b"\x1f"
 _SEPARATED = bytes.maketrans(b"," + _SEPARATOR, _SEPARATOR + b"\xff")
 _AS_BEFORE = bytes.maketrans(_SEPARATOR, b",")
 
+_SIMPLE = re.compile(rb'(?:"[^"\x1f]*"|[^"\x1f]*)(?:\x1f(?:"[^"\x1f]*"|[^"\x1f]*))*')
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^",][^,]*|)(?=,|\Z)')
 
 
@@ -86,7 +87,12 @@ def _header(path: Path, file: BinaryIO) -> list[str]:
 
 def _lines(piece: bytes) -> list[bytes]:
     text = piece.translate(_SEPARATED).replace(b"\r\n", b"\n").removesuffix(b"\r")
-    return [line for line in text.split(b"\n") if line.strip()]
+    return [_unquoted(line) for line in text.split(b"\n") if line.strip()]
+
+
+def _unquoted(line: bytes) -> bytes:
+    """Without its quotation marks if they hold no comma and no mark: most that have any."""
+    return line.replace(b'"', b"") if b'"' in line and _SIMPLE.fullmatch(line) else line
 
 
 def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
