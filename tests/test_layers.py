@@ -12,7 +12,7 @@ import privcal
 PACKAGE = Path(privcal.__file__).parent
 ORDER = [
     ["errors"],
-    ["files", "scores", "console"],
+    ["files", "scores", "console", "lines"],
     ["readers", "confidence"],
     ["metrics"],
     ["queries", "fit"],

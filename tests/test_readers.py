@@ -1,13 +1,17 @@
 """Scores from files, and one line that names the file for each that cannot be read."""
 
+import csv as csv_module
+import itertools
 import math
 
 import numpy as np
 import polars as pl
 import pytest
 
+from privcal import lines
 from privcal.errors import InputError
-from privcal.readers import read_outputs, read_scores, read_sources
+from privcal.readers import Unused, read_outputs, read_scores, read_sources, unused_columns
+from privcal.scores import Scores
 
 LOGITS = np.array([[1.5, 2.0, 0.25], [0.0, 5.0, 5.0], [4.0, -1.0, 0.5]], np.float32)
 LABELS = np.array([0, 2, 1])
@@ -56,10 +60,10 @@ def written(path, **columns):
     return path
 
 
-def refusal(path, read=read_scores):
+def refusal(path, read=read_scores, **options):
     """The one line with which a file is refused."""
     with pytest.raises(InputError) as caught:
-        read(path)
+        read(path, **options)
     message = str(caught.value)
     assert "\n" not in message
     assert str(path) in message
@@ -74,6 +78,12 @@ def test_every_format_gives_the_same_scores(form, request):
     assert scores.labels.tolist() == LABELS.tolist()
     assert scores.person.tolist() == PERSON
     assert scores.model == "net"
+
+
+@pytest.mark.parametrize("form", ["npz", "npy", "folder", "parquet", "csv"])
+def test_every_format_has_the_same_digest(form, request):
+    scores = read_scores(request.getfixturevalue(form))
+    assert scores.content_digest() == Scores(logits=LOGITS, labels=LABELS).content_digest()
 
 
 @pytest.mark.parametrize("form", ["npz", "npy", "folder", "parquet", "csv"])
@@ -290,7 +300,7 @@ class TestATable:
     @pytest.mark.parametrize("column", ["label", "logit_1"])
     def test_has_numbers_where_numbers_belong(self, tmp_path, suffix, column):
         path = written(tmp_path / f"x{suffix}", **(TABLE | {column: ["1", "many", "0"]}))
-        assert f"column {column} must hold numbers" in refusal(path)
+        assert f"{column} of row 1 is 'many', not a number" in refusal(path)
 
     @pytest.mark.parametrize("column", ["label", "logit_1"])
     def test_misses_no_number(self, tmp_path, suffix, column):
@@ -385,3 +395,261 @@ def test_a_lone_numbered_column_is_not_guessed_at(tmp_path):
 def test_labels_may_be_true_and_false(tmp_path):
     (tmp_path / "t.csv").write_text("label,probability\ntrue,0.9\nfalse,0.1\n")
     assert read_scores(tmp_path / "t.csv").labels.tolist() == [1, 0]
+
+
+def text(tmp_path, content, name="t.csv"):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return tmp_path / name
+
+
+def test_two_stray_quotation_marks_do_not_swallow_the_lines_between(tmp_path):
+    path = text(
+        tmp_path,
+        'label,logit_0,logit_1,note\n0,1,2,a\n1,3,4,"b\n0,5,6,c\n1,7,8,d"\n0,9,10,e\n',
+    )
+    assert "row 1 has a stray quotation mark (a quoted field cannot span lines)" in refusal(path)
+    scores = read_scores(path, strict=False)
+    assert scores.valid.tolist() == [True, False, True, True, True]
+    assert scores.outputs.array[2:].tolist() == [[5, 6], [7, 8], [9, 10]]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("0,O.5,2,ann", "logit_0 of row 1 is 'O.5', not a number"),
+        ("zero,0.5,2,ann", "label of row 1 is 'zero', not a number"),
+        ("0,1,5,2,ann", "row 1 has 5 fields, the header 4"),
+        ("0,1", "logit_1 of row 1 is missing: it has 2 fields, the header 4"),
+        ("0,1, ,ann", "logit_1 of row 1 is missing"),
+        ('0,1,2,"ann', "row 1 has a stray quotation mark"),
+        (b"0,1,2,\xe9", "row 1 is not UTF-8 text"),
+        ("0,1e999,2,ann", "logits row 1, column 0 is inf"),
+        ("0,1,2,", "person id of row 1 is missing"),
+        ("99999999999999999999,1,2,ann", "label of row 1 is 1e+20; with 2 classes"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "\n\n"])
+def test_a_malformed_line_of_a_csv_is_named_by_its_row(tmp_path, line, problem, before):
+    line = line if isinstance(line, bytes) else line.encode()
+    start = f"{before}label,logit_0,logit_1,person\n{before}1,2,3,bob\n{before}".encode()
+    assert problem in refusal(text(tmp_path, start + line + b"\n1,2,3,bob\n"))
+
+
+def test_a_row_is_named_by_its_place_in_a_file_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "PIECE", 10)
+    rows = ["0,1,2"] * 77
+    path = text(tmp_path, "\n".join(["label,logit_0,logit_1", *rows, "0,1,x", *rows]))
+    assert "logit_1 of row 77 is 'x'" in refusal(path)
+    path = text(tmp_path, "\n".join(["label,logit_0,logit_1", *rows, "0,1", *rows]))
+    assert "logit_1 of row 77 is missing" in refusal(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("piece", [1, 1 << 24])
+def test_a_csv_may_come_from_anywhere(tmp_path, end, last, mark, piece, monkeypatch):
+    monkeypatch.setattr(lines, "PIECE", piece)
+    rows = ['"label", logit_0,"logit_1",person', '0, 1.5,"2",ann', "", '1,"3",4e0,"b, ""c"""']
+    path = text(tmp_path, mark + (end.join(rows) + (end if last else "")).encode())
+    scores = read_scores(path)
+    assert scores.outputs.array.tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    assert scores.labels.tolist() == [0, 1]
+    assert scores.person.tolist() == ["ann", 'b, "c"']
+
+
+def test_a_line_is_split_by_the_rules_of_csv(tmp_path):
+    """Every line of up to six of these characters, against Python's own reader."""
+    header = ["a", "b", "c"]
+    every = ["".join(line) for n in range(1, 7) for line in itertools.product(',"x ', repeat=n)]
+    every = [line for line in every if line.strip()]
+    path = text(tmp_path, "\n".join([",".join(header), *every]))
+    [_, found] = lines.cells(path, header, strict=False)
+    for line, row in zip(every, found.rows(), strict=True):
+        try:
+            [fields] = csv_module.reader([line], strict=True)
+        except csv_module.Error:
+            fields = []
+        expected = fields if len(fields) == 3 else [""] * 3
+        assert row == tuple(cell or None for cell in expected), line
+
+
+def test_numbers_in_a_csv_are_the_nearest_doubles(tmp_path):
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**64, 3000, np.uint64).view(np.float64)
+    bits = bits[np.isfinite(bits)][:2000]
+    spelled = [f"{v!r}" for v in bits[:1000].tolist()] + [f"{v:.25e}" for v in bits[1000:2000]]
+    rows = [f"0,{v},0" for v in spelled]
+    path = text(tmp_path, "\n".join(["label,logit_0,logit_1", *rows]))
+    assert read_scores(path).outputs.array[:, 0].tolist() == [float(v) for v in spelled]
+
+
+@pytest.mark.parametrize("cell", ["TRUE", "True", " true ", "1", "1.0", "+1", "1e0", "01"])
+def test_a_label_may_be_spelled_in_many_ways(tmp_path, cell):
+    path = text(tmp_path, f"label,logit_0,logit_1\n{cell},1,2\nfalse,1,2\n")
+    assert read_scores(path).labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_columns_that_nothing_reads_are_not_looked_at(tmp_path, suffix):
+    path = written(tmp_path / f"x{suffix}", **TABLE, person_2=[None, "", "a"], n=[None, None, 1])
+    assert read_scores(path).valid.all()
+
+
+# --- person ids by another name ----------------------------------------------------------
+
+IDS = ["x1", "x2", "x2"]
+
+
+@pytest.fixture(params=["npz", "npy", "parquet", "csv"])
+def with_ids(request, tmp_path):
+    """A file of each format with ids under two names."""
+    if request.param == "npz":
+        np.savez(tmp_path / "x.npz", logits=LOGITS, labels=LABELS, person=PERSON, patient_id=IDS)
+        return tmp_path / "x.npz"
+    if request.param == "npy":
+        named = {"logits": LOGITS, "labels": LABELS, "person": PERSON, "patient_id": IDS}
+        for name, array in named.items():
+            np.save(tmp_path / f"x.{name}.npy", array)
+        return tmp_path / "x.logits.npy"
+    path = tmp_path / f"x.{request.param}"
+    return written(path, **TABLE, person=PERSON, patient_id=IDS)
+
+
+def test_ids_may_have_another_name(with_ids):
+    assert read_scores(with_ids).person.tolist() == PERSON
+    assert read_scores(with_ids, person="patient_id").person.tolist() == IDS
+    assert read_scores(with_ids, person=None).person is None
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_name_of_ids_that_is_not_there_is_refused(with_ids, strict):
+    message = refusal(with_ids, person="mrn", strict=strict)
+    if with_ids.suffix == ".npy":
+        assert "there is no file" in message
+        assert "x.mrn.npy with the person ids" in message
+    else:
+        assert "mrn; it has " in message
+        assert "patient_id" in message.partition("it has")[2]
+
+
+def test_ids_are_neither_labels_nor_scores(with_ids):
+    table = with_ids.suffix in (".csv", ".parquet")
+    for name in ("label", "logit_1") if table else ("labels", "logits"):
+        assert "holds labels or scores" in refusal(with_ids, person=name)
+
+
+def test_the_usual_name_of_ids_may_be_absent(tmp_path):
+    assert read_scores(written(tmp_path / "x.csv", **TABLE)).person is None
+
+
+def test_a_table_of_sources_may_have_ids_of_another_name(tmp_path):
+    path = written(tmp_path / "x.csv", **TABLE, mrn=IDS, site=list("aba"))
+    assert read_sources(path, "site", person="mrn")["a"].person.tolist() == ["x1", "x2"]
+    assert read_sources(path, "site")["a"].person is None
+
+
+# --- a public list of sources ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_public_list_of_sources_fixes_which_there_are(tmp_path, suffix, strict):
+    path = written(tmp_path / f"x{suffix}", **TABLE, person=PERSON, site=["b", "rare", "b"])
+    sources = read_sources(path, "site", names=["c", "b", "a"], strict=strict)
+    assert list(sources) == ["c", "b", "a"]
+    assert [len(scores) for scores in sources.values()] == [0, 2, 0]
+    assert {scores.classes for scores in sources.values()} == {3}
+    assert sources["c"].person.tolist() == []
+    assert list(read_sources(path, "site", strict=strict)) == ["b", "rare"]
+    assert read_sources(path, "site", names=[], strict=strict) == {}
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", ""]])
+def test_a_public_list_names_each_source_once(tmp_path, names):
+    path = written(tmp_path / "x.csv", **TABLE, site=list("aba"))
+    with pytest.raises(InputError, match="must differ and not be empty"):
+        read_sources(path, "site", names=names)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_not_strict_a_row_without_a_source_belongs_to_none(tmp_path, suffix):
+    path = written(tmp_path / f"x{suffix}", **TABLE, site=["a", None, ""])
+    assert "site of row 1 is missing" in refusal(path, lambda path: read_sources(path, "site"))
+    sources = read_sources(path, "site", strict=False)
+    assert {name: len(scores) for name, scores in sources.items()} == {"a": 1}
+
+
+def test_not_strict_a_malformed_row_is_marked_at_its_source(tmp_path):
+    path = text(tmp_path, "label,logit_0,logit_1,site\n0,1,2,a\n0,x,2,b\n5,1,2,a\n1,1,2,b\n")
+    sources = read_sources(path, "site", strict=False)
+    assert {name: scores.valid.tolist() for name, scores in sources.items()} == {
+        "a": [True, False],
+        "b": [False, True],
+    }
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_table_may_be_split_by_its_labels(tmp_path, suffix):
+    path = written(tmp_path / f"x{suffix}", **TABLE)
+    assert list(read_sources(path, "label")) == ["0", "2", "1"]
+
+
+# --- what nothing reads ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [".parquet", ".csv", ".npz"])
+def test_columns_that_nothing_reads_are_told(tmp_path, form):
+    path = tmp_path / f"x{form}"
+    extra = {"patient_id": ["a", "b", "a"], "age": [61.5, 62.0, 61.5], "ward": [3, 3, 3]}
+    if form == ".npz":
+        np.savez(path, logits=LOGITS, labels=LABELS, person=PERSON, **extra)
+    else:
+        written(path, **TABLE, person=PERSON, **extra)
+    assert unused_columns(path) == [
+        Unused("patient_id", 2, 3, False),
+        Unused("age", 2, 3, True),
+        Unused("ward", 1, 3, False),
+    ]
+    assert [c.name for c in unused_columns(path) if c.looks_like_ids] == ["patient_id"]
+    names = [c.name for c in unused_columns(path, person="patient_id")]
+    assert names == ["person", "age", "ward"]
+
+
+@pytest.mark.parametrize("form", ["npz", "npy", "folder", "parquet", "csv"])
+def test_nothing_is_left_where_everything_is_read(form, request):
+    assert unused_columns(request.getfixturevalue(form)) == []
+
+
+def test_an_array_that_cannot_be_read_is_known_by_its_name(tmp_path):
+    ids = np.array(["a", None, 3], object)
+    np.savez(tmp_path / "x.npz", logits=LOGITS, labels=LABELS, mrn=ids)
+    [mrn] = unused_columns(tmp_path / "x.npz")
+    assert (mrn.name, mrn.rows, mrn.looks_like_ids) == ("mrn", 0, True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["id", "ID", "patient_id", "PatientID", "patientId", "patientunitstayid", "uniquepid", "MRN",
+     "subject", "case-number", "person id", "uuid", "pid"],
+)  # fmt: skip
+def test_a_name_may_say_that_a_column_holds_ids(name):
+    assert Unused(name, 2, 1000, False).looks_like_ids
+
+
+@pytest.mark.parametrize("name", ["covid", "valid", "grid", "age", "ward", "humidity", "split"])
+def test_other_names_do_not(name):
+    assert not Unused(name, 2, 1000, False).looks_like_ids
+
+
+def test_many_different_values_look_like_ids_unless_measured():
+    assert Unused("x", 1000, 1000, False).looks_like_ids
+    assert Unused("x", 200, 1000, False).looks_like_ids
+    assert not Unused("x", 1000, 1000, True).looks_like_ids
+    assert not Unused("x", 50, 1000, False).looks_like_ids
+    assert not Unused("x", 5, 5, False).looks_like_ids
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.csv", "x.parquet"])
+def test_nothing_is_told_of_a_missing_file(tmp_path, name):
+    assert "there is no file" in refusal(tmp_path / name, unused_columns)

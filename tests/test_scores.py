@@ -1,8 +1,14 @@
 """Scores are checked once, at the door: what is kept, and what is turned away and how."""
 
 import math
+import re
+import subprocess
+import sys
+import textwrap
+import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 
 from privcal import scores as scores_module
@@ -159,10 +165,23 @@ def test_outputs_are_real_numbers(values):
         Outputs(logits=values)
 
 
-@pytest.mark.parametrize("label", [3, -1, 10**15, 3.0])
+@pytest.mark.parametrize("label", [3, -1, 10**15, 99999999999999999999, 1e20])
 def test_a_label_out_of_range_is_named_by_its_row(label):
-    with pytest.raises(InputError, match=f"label of row 1 is {label}; with 3 classes .* 0 to 2"):
+    said = re.escape(f"label of row 1 is {label}; with 3 classes")
+    with pytest.raises(InputError, match=f"{said} .* 0 to 2"):
         Scores(logits=LOGITS, labels=[0, label])
+
+
+def test_a_whole_label_is_named_without_its_point():
+    with pytest.raises(InputError, match="label of row 1 is 3; with"):
+        Scores(logits=LOGITS, labels=[0.0, 3.0])
+
+
+def test_a_label_too_wide_for_numpy_is_an_ordinary_wrong_one():
+    labels = pl.Series([0, 99999999999999999999], dtype=pl.Int128)
+    with pytest.raises(InputError, match="label of row 1 is 99999999999999999999; with 3 classes"):
+        Scores(logits=LOGITS, labels=labels)
+    assert Scores(logits=LOGITS, labels=labels, strict=False).valid.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("label", [0.5, math.nan, math.inf])
@@ -171,10 +190,27 @@ def test_a_label_that_is_not_whole_is_named_by_its_row(label):
         Scores(logits=LOGITS, labels=[0, label])
 
 
-@pytest.mark.parametrize("labels", [["a", "b"], [None, 0], [0j, 1j]])
-def test_labels_are_numbers(labels):
+@pytest.mark.parametrize("label", ["a", "1", None, 1j, [1, 2, 3], "long" * 100, 10**400])
+def test_a_label_that_is_no_number_is_named_by_its_row(label):
+    labels = np.empty(2, object)
+    labels[:] = [0, None]
+    labels[1] = label
+    for given in (labels, [0, label])[: 1 if isinstance(label, list) else 2]:
+        with pytest.raises(InputError, match=r"label of row 1 is .*, not a whole number") as caught:
+            Scores(logits=LOGITS, labels=given)
+        assert len(str(caught.value)) < 120
+        scores = Scores(logits=LOGITS, labels=given, strict=False)
+        assert (scores.labels.tolist(), scores.valid.tolist()) == ([0, 0], [True, False])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("dtype", ["U3", "S3", complex, "M8[s]"])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_arrays_of_labels_are_numbers(dtype, rows, strict):
     with pytest.raises(InputError, match="labels must be whole numbers"):
-        Scores(logits=LOGITS, labels=labels)
+        Scores(
+            logits=LOGITS[:rows] or np.empty((0, 3)), labels=np.empty(rows, dtype), strict=strict
+        )
 
 
 def test_labels_have_one_dimension():
@@ -264,3 +300,188 @@ def test_ids_are_compared_as_text_exactly():
     ids = ["7", "007", "7.0", " 7"]
     person = Scores(logits=[[0.0, 1.0]] * 4, labels=[0] * 4, person=ids).person
     assert person.tolist() == ids
+
+
+def odd_logits(dtype=np.float64):
+    """Six rows, the malformed ones between the others."""
+    return np.array(
+        [[1, 2, 0], [math.nan, 1, 2], [0, 5, 5], [math.inf, 1, -math.inf], [3, 1, 2], [9, 9, 8]],
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("block", [1, 8, 1 << 17])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_not_strict_a_malformed_row_is_marked(block, order, monkeypatch):
+    monkeypatch.setattr(scores_module, "BLOCK", block)
+    outputs = Outputs(logits=np.asarray(odd_logits(), order=order), strict=False)
+    assert outputs.valid.tolist() == [True, False, True, False, True, True]
+    scores = Scores(
+        logits=odd_logits(),
+        labels=[0, 1, 3, 1, 2, 1.5],
+        person=["a", "b", "c", "d", None, "f"],
+        strict=False,
+    )
+    assert scores.valid.tolist() == [True, False, False, False, False, False]
+    assert scores.labels.tolist() == [0, 1, 0, 1, 2, 0]
+    assert scores.person.tolist() == ["a", "b", "c", "d", "", "f"]
+
+
+def test_what_is_well_formed_is_so_in_either_way():
+    given = {"logits": LOGITS, "labels": [1, 2], "person": ["a", "b"]}
+    assert Scores(**given).valid.tolist() == Scores(**given, strict=False).valid.tolist()
+    assert Scores(**given).valid.all()
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"outputs": np.zeros((2, 2, 2))}, "two dimensions"),
+        ({"outputs": np.zeros((2, 0))}, "no columns"),
+        ({"outputs": np.array([["a", "b"]] * 2)}, "must be numbers"),
+        ({"labels": [0]}, "1 labels for 2 rows"),
+        ({"labels": [[0], [1]]}, "one dimension"),
+        ({"person": ["a"]}, "person ids have shape"),
+    ],
+)
+def test_what_is_wrong_with_a_whole_column_is_refused_in_either_way(kind, strict, changed, problem):
+    given = {"outputs": np.full((2, 2), 0.5), "labels": [0, 1]} | changed
+    with pytest.raises(InputError, match=problem):
+        Scores(**{kind: given.pop("outputs")}, **given, strict=strict)
+
+
+@pytest.mark.parametrize("rows", [[5, 4, 3, 2, 1], slice(1, None), np.arange(6) > 0])
+def test_taking_rows_keeps_which_are_malformed(rows):
+    scores = Scores(
+        logits=odd_logits(), labels=[0, 1, 3, 1, 2, 1], person=[*"abcd", "", "f"], strict=False
+    )
+    taken = scores.take(rows)
+    assert taken.valid.tolist() == scores.valid[rows].tolist()
+    assert taken.labels.tolist() == scores.labels[rows].tolist()
+    assert taken.take([0]).valid.tolist() == taken.valid[:1].tolist()
+    assert not taken.take([]).valid.size
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        {"logits": odd_logits(np.float16)},
+        {"logits": odd_logits(np.float32)},
+        {"logits": np.full((6, 2), 0x7F800001, np.uint32).view(np.float32)},  # a signalling NaN
+        {"probabilities": np.full((6, 1), 0x7F800001, np.uint32).view(np.float32)},
+        {"probabilities": odd_logits()},
+        {"probabilities": np.array([math.nan, math.inf, -math.inf, -1, 2, 0.5])},
+    ],
+)
+def test_malformed_rows_neither_raise_nor_warn(given_as):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = Scores(**given_as, labels=[0, 1, -1, 10**18, 1, 1], strict=False)
+        assert not scores.valid[:4].all()
+        assert scores.correct.shape == scores.outputs.top.shape == (6,)
+        assert np.isfinite(scores.label_margin).all()
+        assert len(scores.content_digest()) == 64
+
+
+def test_labels_and_ids_are_copied_into_memory(tmp_path):
+    np.save(tmp_path / "labels.npy", [0, 2])
+    np.save(tmp_path / "person.npy", ["a", "b"])
+    labels = np.load(tmp_path / "labels.npy", mmap_mode="r")
+    person = np.load(tmp_path / "person.npy", mmap_mode="r")
+    scores = Scores(logits=LOGITS, labels=labels, person=person)
+    assert not isinstance(scores.labels, np.memmap)
+    assert not isinstance(scores.person, np.memmap)
+    assert not np.shares_memory(scores.labels, labels)
+
+
+def test_labels_cut_short_after_reading_do_no_harm(tmp_path):
+    """In a process of its own: reading a memory map beyond its file ends the process."""
+    script = f"""
+        import os
+        import numpy as np
+        import privcal
+        folder = {str(tmp_path)!r}
+        np.save(folder + "/logits.npy", np.zeros((100_000, 2)))
+        np.save(folder + "/labels.npy", np.ones(100_000, np.int64))
+        np.save(folder + "/person.npy", np.arange(100_000))
+        scores = privcal.read_scores(folder)
+        for name in ("labels", "person"):
+            os.truncate(f"{{folder}}/{{name}}.npy", 0)
+        print(scores.labels.sum(), scores.person[-1])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "100000 99999\n"), done.stderr
+
+
+@pytest.mark.parametrize("columns", [2, 129, 4097, 8193, 20_000])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_sum_of_a_row_is_its_own_to_the_last_bit(columns, dtype, order):
+    """Also where NumPy adds up a lone row in another order than several."""
+    rng = np.random.default_rng(columns)
+    table = rng.dirichlet(np.ones(columns), 19).astype(dtype)
+    whole = scores_module._row_sums(np.asarray(table, order=order))
+    for rows in (slice(0, 1), slice(18, 19), slice(3, 5), slice(0, 18), slice(None, None, 2)):
+        for part in (table[rows], np.asfortranarray(table)[rows], table[rows].copy()):
+            assert scores_module._row_sums(part).tolist() == whole[rows].tolist()
+    assert whole == pytest.approx(table.sum(axis=1, dtype=np.float64), rel=1e-12)
+
+
+def test_the_sum_decides_alike_in_whatever_block_a_row_is(monkeypatch):
+    """Rows at the very edge of the tolerance, whose last bit decides."""
+    columns = 10_000
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(columns), 40)
+    for _ in range(30):  # bring the sums to 1.001, a bit at a time
+        off = table.sum(axis=1) - 1.001
+        table[:, 0] -= off
+    table[:, 0] += rng.integers(-3, 4, 40) * 2.0**-53
+    table = np.abs(table)
+    alone = [bool(Outputs(probabilities=row[None], strict=False).valid[0]) for row in table]
+    assert 0 < sum(alone) < 40
+    for block in (1, 2 * columns, 39 * columns, 1 << 17, 1 << 20):
+        monkeypatch.setattr(scores_module, "BLOCK", block)
+        for order in ("C", "F"):
+            given = np.asarray(table, order=order)
+            assert Outputs(probabilities=given, strict=False).valid.tolist() == alone
+
+
+def test_a_digest_tells_whether_rows_are_the_same():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 3, (50, 3)).astype(np.float32)
+    labels = rng.integers(0, 3, 50)
+    digest = Scores(logits=logits, labels=labels).content_digest()
+    same = [
+        {"logits": logits.astype(float), "labels": labels.astype(np.uint8)},
+        {"logits": np.asfortranarray(logits), "labels": labels.tolist()},
+        {"logits": logits.astype(">f4"), "labels": labels, "model": "net"},
+        {"logits": logits, "labels": labels, "person": range(50)},
+        {"logits": [[float(str(v)) for v in row] for row in logits], "labels": labels},
+    ]
+    for given in same:
+        assert Scores(**given).content_digest() == digest
+    changed = logits.copy()
+    changed[-1, -1] = np.nextafter(changed[-1, -1], np.float32(9))
+    p = np.full((50, 3), 1 / 3)
+    others = [
+        Scores(logits=changed, labels=labels),
+        Scores(logits=logits, labels=[*labels[:-1], (labels[-1] + 1) % 3]),
+        Scores(logits=logits[::-1], labels=labels[::-1]),
+        Scores(logits=logits[1:], labels=labels[1:]),
+        Scores(logits=logits.reshape(25, 6), labels=labels[:25]),
+        Scores(probabilities=p, labels=labels),
+        Scores(logits=p, labels=labels),
+    ]
+    assert len({digest, *(scores.content_digest() for scores in others)}) == len(others) + 1
+
+
+def test_a_digest_is_the_same_whatever_the_block(monkeypatch):
+    scores = Scores(logits=odd_logits(), labels=[0] * 6, strict=False)
+    digest = scores.content_digest()
+    monkeypatch.setattr(scores_module, "BLOCK", 3)
+    assert scores.content_digest() == digest
+    assert scores.take([0, 3, 2, 1, 4, 5]).content_digest() == digest  # 1 and 3 are malformed

@@ -7,14 +7,15 @@ How the bound is kept, for every query alike
 --------------------------------------------
 `Query.contributions` turns each row into whole numbers on the grid of 2⁻²⁰: clip, scale, round
 (towards zero where a row touches more than one cell, so rounding cannot add up), clip again as
-an integer, and count a row as zero if the L1 norm of its integers still exceeds `bound`. The
-answer before noise is the int64 sum of these rows.
+an integer, and count a row as zero if the L1 norm of its integers still exceeds `bound` or if
+it is malformed (not `scores.valid`). The answer before noise is the int64 sum of these rows.
 
-Proof of sensitivity. A row's integers depend on that row alone (see `privcal.confidence`) and
-their L1 norm is at most `bound` by the last step. Adding or removing one row therefore changes
-the vector of sums by at most `bound` in L1. Removing one person removes at most
-`rows_per_person` rows (see `privcal.source`), hence `rows_per_person · bound`. At most 2³¹ rows
-of at most 1000 · 2²⁰ each stay below 2⁶², so no sum wraps. ∎
+Proof of sensitivity. A row's integers depend on that row alone (see `privcal.confidence`), and
+so does whether it is malformed (see `privcal.scores`); their L1 norm is at most `bound` by the
+last step. Adding or removing one row therefore changes the vector of sums by at most `bound` in
+L1. Removing one person removes at most `rows_per_person` rows (see `privcal.source`), hence
+`rows_per_person · bound`. At most 2³¹ rows of at most 1000 · 2²⁰ each stay below 2⁶², so no sum
+wraps. ∎
 
 What remains for each class to show is that the bound is no smaller than what an honest row
 contributes, so that nothing is lost to the clipping.
@@ -100,7 +101,7 @@ class Query(ABC):
             values = np.clip(values, -self.sensitivity, self.sensitivity) * GRID
             rounded = np.rint(values) if values.shape[1] == 1 else np.trunc(values)
             grid = np.clip(rounded.astype(np.int64), -self.bound, self.bound)
-            grid[np.abs(grid).sum(axis=1) > self.bound] = 0
+            grid[(np.abs(grid).sum(axis=1) > self.bound) | ~scores.valid] = 0
         return Contributions(np.clip(cells, 0, self.length - 1), grid)
 
     def at(self, temperature: float) -> Query:

@@ -1,14 +1,23 @@
-"""Scores from files: npz, a pair of npy files (memory-mapped), Parquet and CSV."""
+"""Scores from files: npz, a pair of npy files (memory-mapped), Parquet and CSV.
+
+Strict, the first malformed row is an InputError that names it: for the owner's own terminal. Not
+strict, it is marked, and nothing that a row contains can make the reading fail: for answering.
+The number of classes and all types come from the schema: a CSV's header, the types of a Parquet
+file's columns or of arrays.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from privcal import lines
 from privcal.errors import InputError
 from privcal.scores import Outputs, Scores
 
@@ -18,10 +27,19 @@ if TYPE_CHECKING:
 KINDS = ("logits", "probabilities")
 TABLES = (".parquet", ".csv")
 ENDINGS = (".npz", ".npy", *TABLES)
+PERSON = "person"
+"""Where person ids are, unless somebody says otherwise; the only name that may be absent."""
+
 T = TypeVar("T")
 
 
-def read_scores(path: str | Path, *, model: str | None = None) -> Scores:
+def read_scores(
+    path: str | Path,
+    *,
+    model: str | None = None,
+    person: str | None = PERSON,
+    strict: bool = True,
+) -> Scores:
     """Labelled scores from a file, by its ending.
 
     .npz
@@ -29,69 +47,175 @@ def read_scores(path: str | Path, *, model: str | None = None) -> Scores:
     .npy
         A file whose name contains `logits` or `probabilities`; the labels (and persons) are in
         the file of the same name with `labels` (`person`) instead. Or the folder that holds
-        `logits.npy` and `labels.npy`. Opened as memory maps: they may be larger than memory.
+        `logits.npy` and `labels.npy`. The outputs are opened as a memory map: they may be
+        larger than memory.
     .parquet, .csv
         Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
-        (of class 1); optionally `person`.
+        (of class 1); optionally `person`. Each line of a CSV is one row.
+
+    `person` is another name for the person ids, which must then be there; None ignores them.
+    `strict` is that of `Scores`.
     """
     path = Path(path)
-    return _named(path, lambda: Scores(**_read(path, labelled=True), model=model))
+    found = _read(path, labelled=True, person=person, strict=strict)
+    return _named(path, lambda: Scores(**found, model=model, strict=strict))
 
 
 def read_outputs(path: str | Path) -> Outputs:
     """The same files, where labels may be missing and are not looked at."""
     path = Path(path)
-    found = _read(path, labelled=False)
+    found = _read(path, labelled=False, person=None, strict=True)
     return _named(path, lambda: Outputs(**{k: v for k, v in found.items() if k in KINDS}))
 
 
-def read_sources(path: str | Path, column: str, *, model: str | None = None) -> dict[str, Scores]:
-    """One Scores for each value of a column of a Parquet or CSV table, in order of appearance."""
+def read_sources(
+    path: str | Path,
+    column: str,
+    *,
+    names: Sequence[str] | None = None,
+    model: str | None = None,
+    person: str | None = PERSON,
+    strict: bool = True,
+) -> dict[str, Scores]:
+    """One Scores for each value of a column of a Parquet or CSV table.
+
+    With `names`, a public list, exactly these in that order: those without rows are empty, and
+    rows of any other value are left out. Else all values in order of appearance; which they are
+    then depends on the rows. Not strict, a row without a value belongs to none.
+    """
     path = Path(path)
     if path.suffix.lower() not in TABLES:
         raise InputError(f"{path} is no table; only Parquet and CSV have a column to split by")
-    table = _table(path, column)
-    if column not in table.columns:
-        raise InputError(f"{path} has no column {column!r}; it has {', '.join(table.columns)}")
-    if table[column].null_count():
-        row = int(table[column].is_null().arg_max() or 0)
-        raise InputError(f"{path}: {column} of row {row} is missing")
-    arrays = _named(path, lambda: Scores(**_from_table(path, table, labelled=True), model=model))
-    keys = [str(v) for v in table[column].to_list()]
-    if "" in keys:
-        raise InputError(f"{path}: {column} of row {keys.index('')} is empty")
-    rows: dict[str, list[int]] = {}
-    for row, value in enumerate(keys):
-        rows.setdefault(value, []).append(row)
-    return {value: arrays.take(np.array(at)) for value, at in rows.items()}
+    if names is not None and (len(set(names)) != len(names) or "" in names):
+        raise InputError(f"the names of sources must differ and not be empty: {', '.join(names)}")
+    _there(path)
+    held = list(_schema(path))
+    if column not in held:
+        raise InputError(f"{path} has no column {column!r}; it has {', '.join(held)}")
+    found, values = _read_table(path, labelled=True, person=person, strict=strict, column=column)
+    keys = ["" if value is None else str(value) for value in values]
+    if strict and "" in keys:
+        raise InputError(f"{path}: {column} of row {keys.index('')} is missing")
+    scores = _named(path, lambda: Scores(**found, model=model, strict=strict))
+    rows: dict[str, list[int]] = {name: [] for name in names or ()}
+    for row, key in enumerate(keys):
+        if key in rows or (key and names is None):
+            rows.setdefault(key, []).append(row)
+    return {key: scores.take(np.array(at, np.int64)) for key, at in rows.items()}
 
 
-def _read(path: Path, *, labelled: bool) -> dict[str, Any]:
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
+@dataclass(frozen=True)
+class Unused:
+    """A column that nothing reads: neither label, scores nor person ids."""
+
+    name: str
+    different: int
+    """Different values."""
+    rows: int
+    decimals: bool
+    """Whether these are numbers of which some are not whole: measured, not given out."""
+
+    @property
+    def looks_like_ids(self) -> bool:
+        """Whether an owner should be asked if these are person ids.
+
+        Yes where a word of the name says so, or where there are at least twenty different
+        values, one for at most ten rows, that are not decimals.
+        """
+        words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).lower())
+        many = self.different >= 20 and 10 * self.different >= self.rows
+        return any(_ID_WORD.fullmatch(word) for word in words) or (many and not self.decimals)
+
+
+_ID_WORD = re.compile(
+    r"p?ids?|[ug]uid|mrn|mpi|ssn|nhs|patients?|subjects?|persons?|people|participants?|cases?"
+    r"|(patient|subject|person|participant|case|stay|study|record|unique|user)\w*id"
+)
+
+
+def unused_columns(path: str | Path, *, person: str | None = PERSON) -> list[Unused]:
+    """The columns of a table, or arrays of an npz, that nothing reads; for the owner's eyes.
+
+    A file whose person ids have another name than expected is read as if it had none, and every
+    row then counts as a person of its own.
+    """
+    import polars as pl
+
+    path = Path(path)
+    _there(path)
     suffix = path.suffix.lower()
-    if path.is_dir() or suffix == ".npy":
-        found = _read_npy(path, labelled)
-    elif suffix == ".npz":
-        found = _read_npz(path, labelled)
-    elif suffix in TABLES:
-        found = _from_table(path, _table(path), labelled)
-    else:
-        raise InputError(f"{path} has an unknown ending; use .npz, .npy, .parquet or .csv")
+    if suffix in TABLES:
+        held = list(_schema(path))
+        used = {"label", person, *_score_columns(path, held)[1]}
+        if left := [name for name in held if name not in used]:
+            return [_unused(column) for column in pl.concat(_pieces(path, left, strict=False))]
+        return []
+    if suffix != ".npz":
+        return []
+    found = []
+    with _npz(path) as archive:
+        for name in archive.files:
+            if name in (*KINDS, "labels", person):
+                continue
+            try:
+                array = archive[name]
+            except Exception:  # an array of Python objects: its name still says something
+                array = np.empty(0)
+            if array.ndim == 1:
+                found.append(_unused(pl.Series(name, array.tolist(), strict=False)))
     return found
 
 
-def _read_npz(path: Path, labelled: bool) -> dict[str, Any]:
-    archive = _load(path, ".npz")
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"{path} is not a .npz file, whatever its name says")
-    with archive:
+def _unused(column: pl.Series) -> Unused:
+    import polars as pl
+
+    values = column.drop_nulls()
+    decimals = False
+    if column.dtype == pl.String or column.dtype.is_float():
+        number = _number(values)
+        decimals = bool(number.is_not_null().all() and (number != number.floor()).any())
+    return Unused(column.name, values.n_unique(), len(column), decimals)
+
+
+def _read(path: Path, *, labelled: bool, person: str | None, strict: bool) -> dict[str, Any]:
+    _there(path)
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix == ".npy":
+        return _read_npy(path, labelled, person)
+    if suffix == ".npz":
+        return _read_npz(path, labelled, person)
+    if suffix in TABLES:
+        return _read_table(path, labelled=labelled, person=person, strict=strict)[0]
+    raise InputError(f"{path} has an unknown ending; use .npz, .npy, .parquet or .csv")
+
+
+def _there(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"there is no file {path}")
+
+
+def _has_person(
+    path: Path, person: str | None, what: str, taken: Sequence[str], held: Sequence[str]
+) -> bool:
+    """Whether there are person ids; only the usual name for them may be absent."""
+    if person in taken:
+        raise InputError(f"{path}: {person} holds labels or scores, not person ids")
+    if person not in (None, PERSON, *held):
+        raise InputError(f"{path} has no {what} {person}; it has {', '.join(held)}")
+    return person in held
+
+
+# --- arrays ------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
+    with _npz(path) as archive:
         keys = list(archive.files)
-        found = {
-            k: _load(path, ".npz", archive, k) for k in (*KINDS, "labels", "person") if k in keys
-        }
-    kinds = [k for k in KINDS if k in found]
-    if len(kinds) != 1:
+        wanted = {k: k for k in (*KINDS, "labels") if k in keys}
+        if _has_person(path, person, "array", (*KINDS, "labels"), keys):
+            wanted["person"] = str(person)
+        found = {k: _load(path, ".npz", archive, name) for k, name in wanted.items()}
+    if len([k for k in KINDS if k in found]) != 1:
         raise InputError(
             f"{path} must hold either logits or probabilities; it holds {', '.join(keys) or 'nothing'}"
         )
@@ -100,7 +224,14 @@ def _read_npz(path: Path, labelled: bool) -> dict[str, Any]:
     return found
 
 
-def _read_npy(path: Path, labelled: bool) -> dict[str, Any]:
+def _npz(path: Path) -> Any:
+    archive = _load(path, ".npz")
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"{path} is not a .npz file, whatever its name says")
+    return archive
+
+
+def _read_npy(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
     if path.is_dir():
         candidates = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
         if len(candidates) != 1:
@@ -112,29 +243,37 @@ def _read_npy(path: Path, labelled: bool) -> dict[str, Any]:
             f"the name of {path} must say what it holds: logits or probabilities "
             "(its labels are then in the file with labels in that place)"
         )
-    found = {kinds[0]: _map_npy(path)}
-    for key, needed in (("labels", labelled), ("person", False)):
-        sibling = path.with_name(path.name.replace(kinds[0], key))
+    found = {kinds[0]: _npy(path, mapped=True)}
+    if person in (*KINDS, "labels"):
+        raise InputError(f"{path}: {person} holds labels or scores, not person ids")
+    for key, name, needed in (
+        ("labels", "labels", labelled),
+        ("person", person, person != PERSON),
+    ):
+        if name is None:
+            continue
+        sibling = path.parent / path.name.replace(kinds[0], name)
         if sibling.exists():
-            found[key] = _map_npy(sibling)
+            found[key] = _npy(sibling)
         elif needed:
-            raise InputError(f"there is no file {sibling} with the labels of {path}")
+            what = key if key == "labels" else "person ids"
+            raise InputError(f"there is no file {sibling} with the {what} of {path}")
     return found
 
 
-def _map_npy(path: Path) -> Any:
-    array = _load(path, ".npy")
+def _npy(path: Path, mapped: bool = False) -> Any:
+    array = _load(path, ".npy", mapped=mapped)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} is not a .npy file, whatever its name says")
     return array
 
 
-def _load(path: Path, ending: str, archive: Any = None, key: str = "") -> Any:
+def _load(path: Path, ending: str, archive: Any = None, key: str = "", mapped: bool = False) -> Any:
     """NumPy's readers raise all kinds of errors on damaged files; here they become one."""
     try:
         if archive is not None:
             return archive[key]
-        return np.load(path, mmap_mode="r" if ending == ".npy" else None, allow_pickle=False)
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:
         first = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(
@@ -142,29 +281,85 @@ def _load(path: Path, ending: str, archive: Any = None, key: str = "") -> Any:
         ) from None
 
 
-def _table(path: Path, column: str | None = None) -> pl.DataFrame:
+# --- tables ------------------------------------------------------------------------------
+
+
+def _read_table(
+    path: Path, *, labelled: bool, person: str | None, strict: bool, column: str | None = None
+) -> tuple[dict[str, Any], list[Any]]:
+    """The arguments of Scores, and the values of one more column."""
     import polars as pl
 
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
+    schema = _schema(path)
+    kind, names = _score_columns(path, list(schema))
+    if labelled and "label" not in schema:
+        raise InputError(f"{path} has no column label")
+    numbers = [*names, "label"] if labelled else names
+    for name in numbers:
+        if not (schema[name].is_numeric() or schema[name] in (pl.Boolean, pl.String, pl.Null)):
+            raise InputError(f"{path}: column {name} must hold numbers, not {schema[name]}")
+    if not _has_person(path, person, "column", [*names, "label"], list(schema)):
+        person = None
+    if person is not None:
+        ids = schema[person]
+        text = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null)
+        if not (ids.is_integer() or ids.is_float() or ids in text):
+            raise InputError(f"{path}: column {person} must hold ids, text or numbers, not {ids}")
+    parts, persons, keys = [], [], []
+    row = 0
+    extra = [name for name in (person, column) if name is not None]
+    for piece in _pieces(path, [*numbers, *extra], strict=strict):
+        parts.append(_numbers(path, piece, numbers, row, strict))
+        persons += [] if person is None else piece[person].to_list()
+        keys += [] if column is None else piece[column].to_list()
+        row += len(piece)
+    table = pl.concat(parts)
+    narrow = all(schema[name] == pl.Float32 for name in names)
+    outputs = table.select(names).cast(pl.Float32 if narrow else pl.Float64)
+    found: dict[str, Any] = {kind: outputs.to_numpy()}
+    if labelled:
+        found["labels"] = table["label"].to_numpy()
+    if person is not None:
+        found["person"] = persons
+    return found, keys
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    """Names and types of the columns; all of a CSV's are text."""
+    import polars as pl
+
+    if path.suffix.lower() == ".csv":
+        return dict.fromkeys(lines.header(path), pl.String)
+    with _polars_errors(path):
+        return dict(pl.scan_parquet(path, glob=False).collect_schema())
+
+
+def _pieces(path: Path, wanted: Sequence[str], *, strict: bool) -> Iterator[pl.DataFrame]:
+    """Some columns, one or more pieces of rows."""
+    import polars as pl
+
+    wanted = list(dict.fromkeys(wanted))
+    if path.suffix.lower() == ".csv":
+        yield from lines.cells(path, wanted, strict=strict)
+        return
+    with _polars_errors(path):
+        table = pl.read_parquet(path, columns=wanted, glob=False)
+    yield table
+
+
+@contextmanager
+def _polars_errors(path: Path) -> Iterator[None]:
+    import polars as pl
+
     try:
-        if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path, glob=False)
-        # Types from the whole column, not from its first rows; ids stay text, or 007 would
-        # become 7 and two persons one.
-        text = {name: pl.String for name in ("person", column) if name}
-        table = pl.read_csv(path, infer_schema_length=None, glob=False, schema_overrides=text)
+        yield
     except (pl.exceptions.PolarsError, OSError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"cannot read {path}: {first}") from None
-    for name in table.columns:
-        if re.fullmatch(r".*_duplicated_\d+", name):  # polars renames the second of its name
-            raise InputError(f"{path} has two columns {name.rpartition('_duplicated_')[0]}")
-    return table
 
 
-def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, Any]:
-    columns = table.columns
+def _score_columns(path: Path, columns: list[str]) -> tuple[str, list[str]]:
+    """Logits or probabilities, and their columns in the order of their numbers."""
     groups = {
         kind: sorted(
             (c for c in columns if re.fullmatch(rf"{prefix}_\d+", c)),
@@ -191,29 +386,40 @@ def _from_table(path: Path, table: pl.DataFrame, labelled: bool) -> dict[str, An
     for place, name in enumerate(numbered):
         if int(name.split("_")[1]) != place:
             raise InputError(f"{path} has {name} but no {name.split('_')[0]}_{place}")
-    for name in [*names, *(["label"] if labelled and "label" in columns else [])]:
-        column = table[name]
-        if column.null_count():
-            raise InputError(
-                f"{path}: {name} of row {int(column.is_null().arg_max() or 0)} is missing"
-            )
-        if not (column.dtype.is_numeric() or str(column.dtype) == "Boolean") and len(column):
-            raise InputError(f"{path}: column {name} must hold numbers, not {column.dtype}")
-    found: dict[str, Any] = {kind: table.select(names).cast(_float(table, names)).to_numpy()}
-    if "label" in columns:
-        found["labels"] = table["label"].to_numpy()
-    elif labelled:
-        raise InputError(f"{path} has no column label")
-    if "person" in columns:
-        found["person"] = table["person"].to_list()
-    return found
+    return kind, names
 
 
-def _float(table: pl.DataFrame, names: list[str]) -> Any:
+def _numbers(
+    path: Path, piece: pl.DataFrame, names: list[str], first: int, strict: bool
+) -> pl.DataFrame:
+    """Columns of numbers, NaN where there is none; strict, that is an InputError."""
     import polars as pl
 
-    narrow = all(table[name].dtype == pl.Float32 for name in names)
-    return pl.Float32 if narrow else pl.Float64
+    read = pl.DataFrame([_number(piece[name]) for name in names])
+    if strict and any(column.null_count() for column in read):
+        row = int(read.select(pl.any_horizontal(pl.all().is_null())).to_series().arg_max() or 0)
+        name = next(column.name for column in read if column[row] is None)
+        cell = piece[name][row]
+        blank = cell is None or not str(cell).strip()
+        said = "missing" if blank else f"{str(cell)[:60]!r}, not a number"
+        raise InputError(f"{path}: {name} of row {first + row} is {said}")
+    return read.fill_null(float("nan"))
+
+
+def _number(column: pl.Series) -> pl.Series:
+    """Each cell as a number by itself, null where it is none."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return column if column.dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
+    number = column.cast(pl.Float64, strict=False)
+    if not number.null_count():
+        return number
+    text = column.str.strip_chars()
+    truth = text.str.to_lowercase().replace_strict(
+        {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
+    )
+    return number.fill_null(text.cast(pl.Float64, strict=False)).fill_null(truth)
 
 
 def _named(path: Path, make: Callable[[], T]) -> T:

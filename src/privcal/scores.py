@@ -1,7 +1,19 @@
-"""Scores: what a model said about n samples, and what was true. Checked once, at the door."""
+"""Scores: what a model said about n samples, and what was true. Checked once, at the door.
+
+What a row is worth is decided by that row and the schema alone (the arrays' types, their number
+of columns). Strict, the first malformed row is an InputError: right for whoever may look at the
+rows. Not strict, a malformed row is marked in `valid` and counts as zero in every answer: right
+for answering, because a refusal that depends on one row tells of that row.
+
+That validity is a function of the row alone: a row's numbers are compared with fixed limits one
+by one; their sum is taken in an order that the number of columns fixes (`_row_sums`); its label
+and its person id are looked at one by one. ∎
+"""
 
 from __future__ import annotations
 
+import hashlib
+import numbers
 import os
 from collections.abc import Iterator
 from functools import cached_property
@@ -23,6 +35,8 @@ BLOCK = 1 << 17
 
 MAX_ROWS = 1 << 31
 SUM_TOLERANCE = 1e-3
+SUMMED = 4096
+"""Columns summed at once: beyond 8,192 NumPy may sum a lone row in another order than several."""
 
 
 class Outputs:
@@ -30,9 +44,14 @@ class Outputs:
 
     The array is kept as given (also a memory map) and only ever read in blocks of rows.
     One column of probabilities means the probability of class 1 of a binary problem.
+
+    A row is well-formed if its numbers are finite and, being probabilities, in [0, 1] with a
+    sum of 1. Strict, the first other row is an InputError; else it is False in `valid`.
     """
 
-    def __init__(self, *, logits: Any = None, probabilities: Any = None) -> None:
+    def __init__(
+        self, *, logits: Any = None, probabilities: Any = None, strict: bool = True
+    ) -> None:
         if (logits is None) == (probabilities is None):
             raise InputError("give either logits= or probabilities=, and only one of them")
         self.kind: Kind = "logits" if probabilities is None else "probabilities"
@@ -50,7 +69,8 @@ class Outputs:
             )
         self.remembered: dict[float, FloatArray] | None = None
         """Row sums by temperature, where whoever asks for many of the same wants them kept."""
-        self._check()
+        self.valid = self._check(strict)
+        """Whether each row is well-formed: a function of that row alone, to the last bit."""
 
     def blocks(self) -> Iterator[slice]:
         """Consecutive slices of rows, each small enough for the cache."""
@@ -81,9 +101,9 @@ class Outputs:
     def at(self, classes: IntArray) -> FloatArray:
         """One logit of each row, as float64."""
         rows = np.arange(self.rows)
-        if self.kind == "logits":
-            return self.array[rows, classes].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
+            if self.kind == "logits":
+                return self.array[rows, classes].astype(np.float64)
             if self.binary_column:
                 p = self.array[:, 0].astype(np.float64)
                 return np.asarray(np.where(classes == 1, np.log(p), np.log1p(-p)))
@@ -100,8 +120,9 @@ class Outputs:
     def predicted(self) -> IntArray:
         """The most likely class of each row; of equal ones the first."""
         if self.binary_column:
-            p = self.array[:, 0].astype(np.float64)
-            return (p > 1 - p).astype(np.int64)
+            with np.errstate(invalid="ignore"):
+                p = self.array[:, 0].astype(np.float64)
+                return (p > 1 - p).astype(np.int64)
         predicted = np.empty(self.rows, np.int64)
         for rows in self.blocks():
             np.argmax(self.array[rows], axis=1, out=predicted[rows])
@@ -112,32 +133,38 @@ class Outputs:
         """The predicted class's logit."""
         return self.at(self.predicted)
 
-    def _check(self) -> None:
-        for rows in self.blocks():
-            block = self.array[rows]
-            finite = np.isfinite(block)
-            if not finite.all():
-                row, column = (int(i[0]) for i in np.nonzero(~finite))
-                self._reject(rows.start + row, column, f"is {block[row, column]}")
-            if self.kind == "probabilities":
-                outside = (block < 0) | (block > 1)
-                if outside.any():
-                    row, column = (int(i[0]) for i in np.nonzero(outside))
-                    self._reject(
-                        rows.start + row, column, f"is {block[row, column]}, outside [0, 1]"
-                    )
-                if not self.binary_column:
-                    sums = block.sum(axis=1, dtype=np.float64)
-                    off = np.abs(sums - 1) > SUM_TOLERANCE
-                    if off.any():
-                        row = int(np.argmax(off))
-                        raise InputError(
-                            f"probabilities row {rows.start + row} sums to {sums[row]:.6g}, not 1; "
-                            "if these are logits, give them as logits="
-                        )
+    def _check(self, strict: bool) -> BoolArray:
+        valid = np.empty(self.rows, np.bool_)
+        with np.errstate(all="ignore"):  # a malformed row is marked, not warned of
+            for rows in self.blocks():
+                valid[rows] = self._well_formed(self.array[rows])
+                if strict and not valid[rows].all():
+                    self._complain(rows.start + int(np.argmin(valid[rows])))
+        return valid
 
-    def _reject(self, row: int, column: int, problem: str) -> None:
-        raise InputError(f"{self.kind} row {row}, column {column} {problem}")
+    def _well_formed(self, block: npt.NDArray[Any]) -> BoolArray:
+        logits = self.kind == "logits"
+        good = np.isfinite(block) if logits else (block >= 0) & (block <= 1)
+        rows = np.ones(len(block), np.bool_) if good.all() else good.all(axis=1)
+        if not logits and not self.binary_column:
+            rows &= np.abs(_row_sums(block) - 1) <= SUM_TOLERANCE
+        return np.asarray(rows)
+
+    def _complain(self, row: int) -> None:
+        values = self.array[row]
+        finite, inside = np.isfinite(values), (values >= 0) & (values <= 1)
+        if not finite.all():
+            column = int(np.argmin(finite))
+            raise InputError(f"{self.kind} row {row}, column {column} is {values[column]}")
+        if not inside.all():
+            column = int(np.argmin(inside))
+            raise InputError(
+                f"{self.kind} row {row}, column {column} is {values[column]}, outside [0, 1]"
+            )
+        raise InputError(
+            f"probabilities row {row} sums to {_row_sums(values[None])[0]:.6g}, not 1; "
+            "if these are logits, give them as logits="
+        )
 
 
 class Scores:
@@ -156,6 +183,12 @@ class Scores:
         rows. Privacy then covers all rows of a person.
     model
         The name of the model the scores came from.
+    strict
+        Whether the first malformed row is an InputError. If not, `valid` is False there and
+        the row counts as zero in every answer; a malformed label becomes 0, a missing person
+        "". What is wrong with whole columns (type, number, length) is an error either way.
+
+    Labels and person ids are copied into memory; logits and probabilities stay where they are.
     """
 
     def __init__(
@@ -166,11 +199,18 @@ class Scores:
         probabilities: Any = None,
         person: Any = None,
         model: str | None = None,
+        strict: bool = True,
     ) -> None:
-        self.outputs = Outputs(logits=logits, probabilities=probabilities)
-        self.labels = _as_labels(labels, self.outputs)
-        self.person = None if person is None else _as_persons(person, self.outputs)
+        self.outputs = Outputs(logits=logits, probabilities=probabilities, strict=strict)
+        self.labels, labelled = _as_labels(labels, self.outputs, strict)
+        self.valid: BoolArray = self.outputs.valid & labelled
+        """Whether each row is well-formed: its outputs, its label and, with ids, its person."""
+        self.person: npt.NDArray[np.object_] | None = None
+        if person is not None:
+            self.person, known = _as_persons(person, self.outputs, strict)
+            self.valid &= known
         self.model = model
+        self.strict = strict
 
     def __len__(self) -> int:
         return self.outputs.rows
@@ -190,19 +230,53 @@ class Scores:
 
     @cached_property
     def label_margin(self) -> FloatArray:
-        """The true class's logit minus the predicted class's: at most 0, and finite."""
+        """The true class's logit minus the predicted class's: at most 0, and finite.
+
+        0 for a malformed row.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             margin = self.outputs.at(self.labels) - self.outputs.top
-        return np.clip(margin, -1e300, 0)
+            return np.where(self.valid, np.clip(margin, -1e300, 0), 0.0)
 
     def take(self, rows: Any) -> Scores:
         """The scores of some rows (indices, a slice or a mask), in that order."""
-        return Scores(
+        taken = Scores(
             **{self.outputs.kind: self.outputs.array[rows]},
             labels=self.labels[rows],
             person=None if self.person is None else self.person[rows],
             model=self.model,
+            strict=self.strict,
         )
+        taken.valid &= self.valid[rows]  # a malformed label is 0 here, and no longer shows
+        return taken
+
+    def content_digest(self) -> str:
+        """The same for the same rows in any format: outputs in single precision, and labels.
+
+        For telling an owner that two files are copies of one another. It is never sent: it
+        depends on every row, exactly. A malformed row counts as zeros; person ids do not count.
+        """
+        self.outputs.check_intact()
+        found = hashlib.sha256(f"{self.outputs.kind} {self.outputs.array.shape[1]} ".encode())
+        for rows in self.outputs.blocks():
+            with np.errstate(all="ignore"):  # a double beyond the largest single is infinite
+                block = np.array(self.outputs.array[rows], "<f4", order="C")
+            block[~self.valid[rows]] = 0
+            found.update(block.tobytes())
+        found.update(np.where(self.valid, self.labels, 0).astype("<i8").tobytes())
+        return found.hexdigest()
+
+
+def _row_sums(block: npt.NDArray[Any]) -> FloatArray:
+    """Sums along each row, the same to the last bit in whatever block the row is.
+
+    NumPy chooses the order of its additions by the shape and layout of what it is given. So a
+    block is first laid out row by row in double precision, and summed a few columns at a time.
+    """
+    sums = np.zeros(len(block))
+    for left in range(0, block.shape[1], SUMMED):
+        sums += np.ascontiguousarray(block[:, left : left + SUMMED], np.float64).sum(axis=1)
+    return sums
 
 
 def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
@@ -232,32 +306,60 @@ def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
         return np.asarray(values)
     except ValueError:
         raise InputError(f"{what} must be a table of numbers with rows of one length") from None
+    except Exception:  # such as Polars' for numbers of 128 bits
+        return np.array(list(values), object)
 
 
-def _as_labels(labels: Any, outputs: Outputs) -> IntArray:
+def _as_labels(labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
+    """The labels, 0 where they are malformed, and whether each is not."""
     array = _as_array("labels", labels)
+    if array.dtype.kind not in "iubfO" and not isinstance(labels, np.ndarray):
+        array = np.asarray(labels, object)  # NumPy makes all of a list text because of one
     if array.ndim != 1:
         raise InputError(f"labels must have one dimension, not shape {array.shape}")
     if len(array) != outputs.rows:
         raise InputError(f"there are {len(array)} labels for {outputs.rows} rows of {outputs.kind}")
-    if array.dtype.kind not in "iubf" and len(array):
+    if array.dtype.kind not in "iubfO":
         raise InputError(f"labels must be whole numbers, not {array.dtype}")
+    given = array
+    if array.dtype.kind == "O":
+        array = np.array([_real(value) for value in array], np.float64)
+    whole = np.ones(len(array), np.bool_)
     if array.dtype.kind == "f":
         whole = np.isfinite(array) & (array == np.floor(array))
-        if not whole.all():
-            row = int(np.argmin(whole))
-            raise InputError(f"label of row {row} is {array[row]}, not a whole number")
-    outside = (array < 0) | (array >= outputs.classes) if len(array) else np.zeros(0, bool)
-    if outside.any():
-        row = int(np.argmax(outside))
+    good = whole & (array >= 0) & (array < outputs.classes)
+    if strict and not good.all():
+        row = int(np.argmin(good))
+        said = f"label of row {row} is {_said(given[row])}"
+        if not whole[row]:
+            raise InputError(f"{said}, not a whole number")
         raise InputError(
-            f"label of row {row} is {array[row]}; with {outputs.classes} classes "
-            f"labels go from 0 to {outputs.classes - 1}"
+            f"{said}; with {outputs.classes} classes labels go from 0 to {outputs.classes - 1}"
         )
-    return array.astype(np.int64, copy=False)
+    return np.where(good, array, 0).astype(np.int64), np.asarray(good)
 
 
-def _as_persons(person: Any, outputs: Outputs) -> npt.NDArray[np.object_]:
+def _real(value: Any) -> float:
+    """A number as the nearest float; NaN if it is none."""
+    if not isinstance(value, (numbers.Real, np.bool_)):
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (float, np.floating)) and abs(float(value)) < 1e16:
+        value = int(value) if float(value).is_integer() else value
+    text = repr(value) if isinstance(value, str) else " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _as_persons(
+    person: Any, outputs: Outputs, strict: bool
+) -> tuple[npt.NDArray[np.object_], BoolArray]:
+    """The ids, "" where they are missing, and whether each is not."""
     array = np.asarray(person, dtype=object)
     if array.ndim != 1 or len(array) != outputs.rows:
         raise InputError(
@@ -265,25 +367,30 @@ def _as_persons(person: Any, outputs: Outputs) -> npt.NDArray[np.object_]:
         )
     ids = np.empty(len(array), object)
     for row, value in enumerate(array):
-        ids[row] = _person_id(row, value)
-    return ids
+        ids[row] = _person_id(value)
+        if strict and not ids[row]:
+            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            if text.strip().lower() in _MISSING:
+                raise InputError(f"person id of row {row} is missing; every row needs one")
+            raise InputError(
+                f"person id of row {row} is {_said(value)}; use whole numbers or strings"
+            )
+    return ids, np.asarray(ids != "", np.bool_)
 
 
 _MISSING = {"", "nan", "na", "n/a", "none", "null", "<na>", "nat"}
 
 
-def _person_id(row: int, value: Any) -> str:
-    """Ids are compared as text, exactly; a whole number is its decimal digits."""
+def _person_id(value: Any) -> str:
+    """Ids are compared as text, exactly; a whole number is its decimal digits. "" if it is none."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if isinstance(value, (float, np.floating)):
         number = float(value)
-        if number.is_integer() and abs(number) < 2**53:  # beyond, two ids may be one number
-            value = int(number)
+        # Beyond, two ids may be one number.
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else ""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value))
-    if value is None or value != value or str(value).strip().lower() in _MISSING:
-        raise InputError(f"person id of row {row} is missing; every row needs one")
-    if not isinstance(value, str):
-        raise InputError(f"person id of row {row} is {value!r}; use whole numbers or strings")
-    return str(value)
+    if isinstance(value, str) and value.strip().lower() not in _MISSING:
+        return str(value)
+    return ""

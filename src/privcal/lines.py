@@ -1,0 +1,167 @@
+"""A CSV file read so that one line is one row, and no line changes what another says.
+
+A line is split into its fields by itself: at its commas or, where it holds a quotation mark, by
+the rules of CSV, except that a quoted field cannot span lines. A line that is not UTF-8, whose
+quotation marks do not close or that has another number of fields than the header is malformed
+as a whole. No types are guessed: every cell is text or null.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from privcal.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PIECE = 1 << 24
+"""Bytes read at once; the rest of the last line is added."""
+
+# Commas become the separator of units, so that a quoted field may keep its own. A separator
+# that was there before becomes a byte that is never UTF-8: it would split a field in two.
+_SEPARATOR = b"\x1f"
+_SEPARATED = bytes.maketrans(b"," + _SEPARATOR, _SEPARATOR + b"\xff")
+_AS_BEFORE = bytes.maketrans(_SEPARATOR, b",")
+
+_SIMPLE = re.compile(rb'(?:"[^"\x1f]*"|[^"\x1f]*)(?:\x1f(?:"[^"\x1f]*"|[^"\x1f]*))*')
+_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^",][^,]*|)(?=,|\Z)')
+
+
+def header(path: Path) -> list[str]:
+    """The names of the columns: the first line that is not blank."""
+    with _opened(path) as file:
+        names = _header(path, file)
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{path} has two columns {name}")
+        seen.add(name)
+    return names
+
+
+def cells(path: Path, wanted: Sequence[str], *, strict: bool) -> Iterator[pl.DataFrame]:
+    """The wanted columns as text, a piece of the file at a time; empty cells are null.
+
+    Strict, a line malformed as a whole is an InputError; else all its cells are null.
+    """
+    names = header(path)
+    yield _table([], names, wanted)
+    row = 0
+    with _opened(path) as file:
+        _header(path, file)
+        while piece := file.read(PIECE):
+            lines = _lines(piece + file.readline())
+            for problem in _mend(lines, names, row):
+                if strict:
+                    raise InputError(f"{path}: {problem}")
+            row += len(lines)
+            yield _table(lines, names, wanted)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _header(path: Path, file: BinaryIO) -> list[str]:
+    line = file.readline().removeprefix(codecs.BOM_UTF8)
+    while line and not line.strip():
+        line = file.readline()
+    if not line:
+        raise InputError(f"cannot read {path}: it is empty")
+    fields = _fields(line.translate(_SEPARATED).rstrip(b"\r\n"))
+    if isinstance(fields, str):
+        raise InputError(f"{path}: the first line {fields}")
+    return [name.strip() for name in fields]
+
+
+def _lines(piece: bytes) -> list[bytes]:
+    text = piece.translate(_SEPARATED).replace(b"\r\n", b"\n").removesuffix(b"\r")
+    return [_unquoted(line) for line in text.split(b"\n") if line.strip()]
+
+
+def _unquoted(line: bytes) -> bytes:
+    """Without its quotation marks if they hold no comma and no mark: most that have any."""
+    return line.replace(b'"', b"") if b'"' in line and _SIMPLE.fullmatch(line) else line
+
+
+def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
+    """Unquote, in place, the lines that are not plain; empty the malformed, and say why."""
+    commas = len(names) - 1
+    suspicious = not _is_utf8(b"\n".join(lines))
+    odd = [
+        at
+        for at, line in enumerate(lines)
+        if b'"' in line or line.count(_SEPARATOR) != commas or (suspicious and not _is_utf8(line))
+    ]
+    for at in odd:
+        fields = _fields(lines[at])
+        if not isinstance(fields, str) and len(fields) == len(names):
+            lines[at] = _SEPARATOR.join(field.encode() for field in fields)
+            continue
+        lines[at] = _SEPARATOR * commas
+        row = first + at
+        if isinstance(fields, str):
+            yield f"row {row} {fields}"
+        elif len(fields) > len(names):
+            yield f"row {row} has {len(fields)} fields, the header {len(names)}"
+        else:
+            yield (
+                f"{names[len(fields)]} of row {row} is missing: "
+                f"it has {len(fields)} fields, the header {len(names)}"
+            )
+
+
+def _fields(line: bytes) -> list[str] | str:
+    """The fields of one line, or what is wrong with it."""
+    try:
+        text = line.translate(_AS_BEFORE).decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8 text"
+    if '"' not in text:
+        return text.split(",")
+    fields = []
+    at = 0
+    while at <= len(text):
+        found = _FIELD.match(text, at)
+        if found is None:
+            return "has a stray quotation mark (a quoted field cannot span lines)"
+        quoted, plain = found.groups()
+        fields.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = found.end() + 1
+    return fields
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _table(lines: list[bytes], names: list[str], wanted: Sequence[str]) -> pl.DataFrame:
+    import polars as pl
+
+    places = {name: place for place, name in enumerate(names, 1)}
+    table = pl.read_csv(
+        # An empty field before the others, so that no line is blank.
+        _SEPARATOR + (b"\n" + _SEPARATOR).join(lines) if lines else b"",
+        separator=_SEPARATOR.decode(),
+        quote_char=None,
+        has_header=False,
+        schema=dict.fromkeys(map(str, range(len(names) + 1)), pl.String),
+        columns=sorted(places[name] for name in wanted),
+        raise_if_empty=False,
+    )
+    return table.select(pl.col(str(places[name])).alias(name) for name in wanted)
