@@ -15,7 +15,7 @@ from privcal.console import Json, human, print_json, progress_bar
 from privcal.files import check_outputs
 
 if TYPE_CHECKING:
-    from privcal.advise.plan import Expected, Figure, Plan, Repeated
+    from privcal.advise.plan import Expected, Figure, Plan, Point, Repeated
 
 
 def command(
@@ -125,13 +125,18 @@ def command(
         print_json({**plan.to_dict(), "plot": None if plot is None else str(plot)})
 
 
-def _empty(plan: Plan, setting: str, means: str, columns: Sequence[str]) -> Table:
+def _empty(
+    plan: Plan, setting: str, means: str, columns: Sequence[str], points: Sequence[Point]
+) -> Table:
+    """For what is expected at these points."""
     basis = plan.basis
+    shown = [one for point in points for one in point.expected]
+    errors = [max(_both(one)[which].se for one in shown) for which in (0, 1)]
     table = Table(
         title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
         f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
-        caption=f"{means} Monte-Carlo standard errors of the means: at most {_largest(plan, 0)} "
-        f"for ECE, {_largest(plan, 1)} for Brier. Lower is better; read both. prior: the sketch's "
+        caption=f"{means} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
+        f"for ECE, {errors[1]:.4f} for Brier. Lower is better; read both. prior: the sketch's "
         "map before any answer. one-source: a source's own exact fit, which never leaves it.",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,  # fits in 80 columns
@@ -145,6 +150,7 @@ def _empty(plan: Plan, setting: str, means: str, columns: Sequence[str]) -> Tabl
 def _campaigns(plan: Plan, repeated: Repeated) -> Table:
     """Both budgets, the one for each person in the mean over campaigns and in the last."""
     person, population = repeated.person, repeated.population
+    points = (person.mean, person.points[-1], population.mean)
     table = _empty(
         plan,
         f"ε = {repeated.epsilon:g} for {repeated.campaigns:,} "
@@ -153,11 +159,10 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
         "mean over campaigns, and the last. population: one for all, ε = "
         f"{spoken(population.epsilon)} in each, all alike. Mean over shifts.",
         ["method", "person: ECE", "last", "Brier", "last", "population: ECE", "Brier"],
+        points,
     )
     for one in plan.point.expected:
-        mean, last, other = (
-            point.of(one.method) for point in (person.mean, person.points[-1], population.mean)
-        )
+        mean, last, other = (point.of(one.method) for point in points)
         values = (mean.ece, last.ece, mean.brier, last.brier, other.ece, other.brier)
         style = "bold" if one.method == plan.method else None
         table.add_row(one.method, *(f"{value.mean:.3f}" for value in values), style=style)
@@ -175,6 +180,7 @@ def _table(plan: Plan) -> Table:
         f"ε = {point.epsilon:g} at each",
         "Mean over shifts (10th–90th percentile over shifts).",
         columns,
+        [point],
     )
     for one in point.expected:
         style = "bold" if one.method == plan.method else None
@@ -207,10 +213,6 @@ def _lines(plan: Plan) -> list[str]:
 
 def _both(one: Expected) -> tuple[Figure, Figure]:
     return one.ece, one.brier
-
-
-def _largest(plan: Plan, which: int) -> str:
-    return f"{max(_both(one)[which].se for one in plan.point.expected):.4f}"
 
 
 def _range(figure: Figure) -> str:

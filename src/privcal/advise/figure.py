@@ -104,9 +104,10 @@ def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
             numbers,
             [figure.mean for figure in along],
             **look.line,
-            ms=5 if repeated.campaigns <= 60 else 0,
-            lw=2.4 if chosen else 1.6,
-            zorder=4 if chosen else 3,
+            ms=0 if repeated.campaigns > 60 else 5 if chosen else 8,
+            mfc=look.colour if chosen else "none",  # seen around the other where both are one
+            lw=2.4 if chosen else 1.2,
+            zorder=3 if chosen else 4,
             label=said,
         )
         if chosen:

@@ -260,10 +260,8 @@ class Plan:
     samples: int
     target_ece: float | None
     point: Point
-    """The setting of the table: the one asked for, or the one the search chose.
-
-    Of several campaigns the last, which is like all that would follow.
-    """
+    """The setting of the table: the one asked for, or the one the search chose; of several
+    campaigns the last."""
     method: str
     """The recommended one."""
     chosen: Point

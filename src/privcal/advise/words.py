@@ -114,8 +114,8 @@ def _no_help(plan: Repeated) -> str:
         return "Without new people a budget for each person is no better than one for all. "
     if person.times == plan.campaigns:
         return (
-            "New people do not help, there are too few of them: what a budget for each person "
-            "gains at first it loses in the end. "
+            "New people do not help: no larger ε in each campaign is better in the mean and as "
+            "good in the last. "
         )
     return (
         f'New people hardly help: budget = "person" with ε = {spoken(person.epsilon)} has '
