@@ -223,6 +223,25 @@ def test_with_a_third_of_new_people_a_budget_for_each_halves_the_error() -> None
     assert found.point == found.chosen == person.points[-1]
     assert found.epsilon == person.epsilon
     assert found.expected == person.last
+    ours = f"{found.method} (ECE {person.last.ece.mean:.3f}, Brier {person.last.brier.mean:.3f})"
+    assert f"enough data in the last campaign: {ours}" in found.enough.sentence
+
+
+def test_a_gain_within_the_monte_carlo_error_is_no_reason_for_a_budget_for_each(
+    archive: Path,
+) -> None:
+    common: dict[str, Any] = {"sources": 80, "epsilon": 3, "campaigns": 6, "new_people": 0.25}
+    for trials, recommended in ((2, "population"), (10, "person")):
+        several = plan(archive, trials=trials, **common).repeated
+        assert several is not None
+        ours, theirs = several.person.expected, several.population.expected
+        assert ours.ece.mean < theirs.ece.mean
+        sure = all(
+            b.mean - a.mean > 2 * math.hypot(a.se, b.se)
+            for a, b in ((ours.ece, theirs.ece), (ours.brier, theirs.brier))
+        )
+        assert sure == (recommended == "person")
+        assert several.recommended == recommended
 
 
 # --- words -------------------------------------------------------------------------------
@@ -233,7 +252,8 @@ def test_the_plan_says_its_unit_and_who_is_assumed_to_come_and_go(archive: Path)
     assert found.repeated is not None
     who = found.repeated.who
     assert who.startswith("A row is a person here, and ε is a person's at each source, over all")
-    assert "Of the 10 rows of a source 2 or 3 are of people who were not there" in who
+    assert "who were not there at the campaign before" in who
+    assert "have 2 or 3 of the 10 rows of a source" in who
     assert "the longest present leave first" in who
     assert "at the first campaign everybody is new" in who
     times = {1: "once", 2: "twice"}.get(
@@ -381,16 +401,16 @@ def test_the_command_prints_both_budgets_and_the_functions_plan(
     run: Any, archive: Path, tmp_path: Path
 ) -> None:
     picture = tmp_path / "plan.png"
-    options = ["--sources", 20, "--samples", 10, "--epsilon", 1, "--trials", 10]
+    options = ["--sources", 80, "--samples", 10, "--epsilon", 3, "--trials", 10]
     options += ["--campaigns", 6, "--new-people", 0.25, "--archive", archive]
     code, stdout, stderr = run(*options, "--plot", picture, "--json")
     assert code == 0, stderr
-    expected = plan(archive, campaigns=6, new_people=0.25)
+    expected = plan(archive, sources=80, epsilon=3, campaigns=6, new_people=0.25)
     said = json.loads(stdout)
     assert said.pop("plot") == str(picture)
     assert said == json.loads(json.dumps(expected.to_dict()))
     several, course = said["repeated"], said["repeated"]["person"]
-    assert (several["epsilon"], several["campaigns"], several["new_people"]) == (1, 6, 0.25)
+    assert (several["epsilon"], several["campaigns"], several["new_people"]) == (3, 6, 0.25)
     assert [one["times"] for one in several["tried"]] == [1, 2, 3, 4, 6]
     for name in ("rows", "ece", "brier"):
         assert len(course[name]) == 6
@@ -399,13 +419,14 @@ def test_the_command_prints_both_budgets_and_the_functions_plan(
     code, stdout, _ = run(*options)
     assert code == 0
     flat = " ".join(stdout.split())
-    assert "20 sources of 10 rows, ε = 1 for 6 campaigns, 25% new people at each" in flat
-    assert "population: one for all, ε = 0.166 in each" in flat
+    assert "80 sources of 10 rows, ε = 3 for 6 campaigns, 25% new people at each" in flat
+    assert "population: one for all, ε = 0.5 in each" in flat
     assert expected.recommendation in flat
     assert expected.repeated is not None
     assert expected.repeated.who in flat
     # One row of the table: both budgets, the one for each person in the mean and in the last.
     person, population = expected.repeated.person, expected.repeated.population
+    assert person.times < population.times
     ours, last, other = (
         point.of("acc-t") for point in (person.mean, person.points[-1], population.mean)
     )

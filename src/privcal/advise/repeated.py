@@ -46,7 +46,7 @@ def over_campaigns(
     distinct = sorted({setting for along in settings.values() for setting in along})
     points, rows = simulate(replace(task, settings=distinct), shifts, progress)
     found = dict(zip(distinct, points, strict=True))
-    tried = [_course("person", times, along, found) for times, along in settings.items()]
+    tried = [_course(times, along, found) for times, along in settings.items()]
     population = replace(tried[-1], budget="population")  # every person counts in every campaign
     lasting = [course for course in tried if _lasts(course, population)]
     chosen = best_of([course.expected for course in lasting])
@@ -77,14 +77,12 @@ def _lasts(course: Course, population: Course) -> bool:
     return ours.ece.mean <= theirs.ece.mean and ours.brier.mean <= theirs.brier.mean
 
 
-def _course(
-    budget: Budget, times: int, along: Sequence[Setting], found: Mapping[Setting, Point]
-) -> Course:
+def _course(times: int, along: Sequence[Setting], found: Mapping[Setting, Point]) -> Course:
     counts = Counter(along)
     weights = [many / len(along) for many in counts.values()]
     mean = _mean([found[setting] for setting in counts], weights)
     return Course(
-        budget=budget,
+        budget="person",
         times=times,
         rows=tuple(setting.samples for setting in along),
         points=tuple(found[setting] for setting in along),

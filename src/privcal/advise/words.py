@@ -145,9 +145,10 @@ def who(turnover: Turnover, person: Course) -> str:
         return unit
     new, later = turnover.new(), person.rows[person.times :]
     come = (
-        f"Of the {turnover.samples:,} rows of a source {_between(new, turnover.samples)} are of "
-        "people who were not there at the campaign before and are like the others; the longest "
-        "present leave first, nobody comes back, and at the first campaign everybody is new."
+        "New people, who were not there at the campaign before and are like the others, have "
+        f"{_between(new, turnover.samples)} of the {turnover.samples:,} rows of a source; the "
+        "longest present leave first, nobody comes back, and at the first campaign everybody is "
+        "new."
         if any(new)
         else f"The {turnover.samples:,} rows of a source are of the same people in every campaign."
     )
