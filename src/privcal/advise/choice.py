@@ -18,14 +18,18 @@ MOST = 0.75
 
 
 def best(point: Point) -> str:
-    """The private method of lowest expected ECE among those with about the best Brier score.
+    """The best private method."""
+    return best_of(point.private()).method
+
+
+def best_of(found: Sequence[Expected]) -> Expected:
+    """The one of lowest expected ECE among those with about the best Brier score.
 
     Not the lowest ECE of all: binning has it at times and pays with a worse confidence.
     """
-    found = point.private()
     least = min(one.brier.mean for one in found)
     close = [one for one in found if one.brier.mean <= (1 + CLOSE) * least]
-    return min(close, key=lambda one: one.ece.mean).method
+    return min(close, key=lambda one: one.ece.mean)
 
 
 class Choice(NamedTuple):
@@ -70,7 +74,7 @@ def judge(method: str, point: Point) -> Verdict:
     """Do private answers beat doing nothing, and the best map that needs no data?"""
     private = point.of(method)
     others = [point.of(UNCALIBRATED), point.without_data()]
-    if all(_clearly(private, other) for other in others):
+    if all(clearly(private, other) for other in others):
         return "yes"
     better = (
         private.ece.mean < other.ece.mean and private.brier.mean < other.brier.mean
@@ -79,7 +83,8 @@ def judge(method: str, point: Point) -> Verdict:
     return "barely" if all(better) else "no"
 
 
-def _clearly(private: Expected, other: Expected) -> bool:
+def clearly(private: Expected, other: Expected) -> bool:
+    """Better in both measures beyond the Monte-Carlo error, and at most of the shifts."""
     sure = all(
         theirs.mean - ours.mean > SURE * (ours.se**2 + theirs.se**2) ** 0.5
         for ours, theirs in ((private.ece, other.ece), (private.brier, other.brier))

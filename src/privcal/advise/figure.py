@@ -1,11 +1,12 @@
-"""A plan as a picture: what is expected along ε, or along the number of sources."""
+"""A plan as a picture: what is expected along ε, the number of sources, or the campaigns."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from privcal.advise.plan import PRIOR, UNCALIBRATED, Figure, Plan
+from privcal.advise.plan import PRIOR, UNCALIBRATED, Figure, Plan, Repeated
+from privcal.advise.words import spoken
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.plots import check_picture
@@ -14,6 +15,7 @@ from privcal.study.styles import Style, styles
 NAMES = {"ece": "expected ECE", "brier": "expected Brier score"}
 AXES = {"epsilon": "ε at each source", "sources": "sources"}
 _PRIOR = Style("#7a7a7a", "", (0, (1, 1)))
+_BUDGETS = {"person": Style("#882255", "o"), "population": Style("#0072B2", "s")}
 
 
 def save_plan(path: Path, plan: Plan) -> None:
@@ -22,19 +24,24 @@ def save_plan(path: Path, plan: Plan) -> None:
     from matplotlib.figure import Figure as Canvas
 
     check_picture(path)
-    if plan.search is None:
+    if plan.search is None and plan.repeated is None:
         raise InputError("there is only one point to draw; plan with a target or with sweep=True")
     canvas = Canvas(figsize=(10.5, 5.2), layout="constrained")
     FigureCanvasAgg(canvas)
-    point = plan.chosen
     canvas.suptitle(
-        f"{plan.method}, ε = {point.epsilon:g}, {point.sources:,} sources of {plan.samples:,} rows: "
-        f"mean over {len(plan.basis.shifts)} shifts of {plan.basis.dataset}",
+        f"{_setting(plan)}: mean over {len(plan.basis.shifts)} shifts of {plan.basis.dataset}",
         fontsize=12,
     )
     axes = canvas.subplots(1, 2)
     for axis, measure in zip(axes, NAMES, strict=True):
-        _panel(axis, plan, measure)
+        if plan.repeated is not None:
+            _campaigns(axis, plan, plan.repeated, measure)
+        else:
+            _panel(axis, plan, measure)
+        axis.set_title(NAMES[measure], fontsize=11)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.2)
+        _limits(axis, plan, measure)
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     with replacing(path) as part:
@@ -83,10 +90,54 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
         axis.axhline(plan.target_ece, color="black", lw=1, ls=":", label="target")
     axis.set_xscale("log")
     axis.set_xlabel(AXES[search.over])
-    axis.set_title(NAMES[measure], fontsize=11)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.2)
-    _limits(axis, plan, measure)
+
+
+def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
+    """The best method of each budget; what needs no answers is the same in all campaigns."""
+    numbers = range(1, repeated.campaigns + 1)
+    for course in (repeated.population, repeated.person):
+        look = _BUDGETS[course.budget]
+        along = [_figure(point.of(course.method), measure) for point in course.points]
+        said = f'{course.method}, budget = "{course.budget}", ε = {spoken(course.epsilon)} in each'
+        chosen = course.budget == repeated.recommended
+        axis.plot(
+            numbers,
+            [figure.mean for figure in along],
+            **look.line,
+            ms=0 if repeated.campaigns > 60 else 5 if chosen else 8,
+            mfc=look.colour if chosen else "none",  # seen around the other where both are one
+            lw=2.4 if chosen else 1.2,
+            zorder=3 if chosen else 4,
+            label=said,
+        )
+        if chosen:
+            low, high = [f.low for f in along], [f.high for f in along]
+            axis.fill_between(
+                numbers,
+                low,
+                high,
+                color=look.colour,
+                alpha=0.15,
+                lw=0,
+                label="recommended: 10th–90th percentile of shifts",
+            )
+    names = [one.method for one in plan.point.expected if not one.private]
+    looks = {**styles(names), **{n: _PRIOR for n in names if n.startswith(PRIOR)}}
+    for name in names:
+        level, look = _figure(plan.point.of(name), measure).mean, looks[name]
+        axis.axhline(level, color=look.colour, ls=look.dashes, lw=1.4, label=name)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_xlim(0.5, repeated.campaigns + 0.5)
+    axis.set_xlabel("campaign")
+
+
+def _setting(plan: Plan) -> str:
+    point, repeated = plan.chosen, plan.repeated
+    sources = f"{point.sources:,} sources of {plan.samples:,} rows"
+    if repeated is None:
+        return f"{plan.method}, ε = {point.epsilon:g}, {sources}"
+    new = f"{100 * repeated.new_people:g}% new people"
+    return f"{sources}, {new}, ε = {repeated.epsilon:g} for {repeated.campaigns:,} campaigns"
 
 
 def _limits(axis: Any, plan: Plan, measure: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ RANGE = (10, 90)
 """Percentiles over shifts of the value that is expected at each."""
 
 Verdict = Literal["yes", "barely", "no"]
+
+Budget = Literal["population", "person"]
+"""What a ledger's policy calls one budget for all people, and one for each."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,20 @@ class Figure:
             float(low),
             float(high),
             tuple(expected.tolist()),
+        )
+
+    @classmethod
+    def mixed(cls, figures: Sequence[Figure], weights: Sequence[float]) -> Figure:
+        """The average of values that were simulated independently; the weights add up to 1."""
+        at = np.asarray(weights) @ np.array([figure.shifts for figure in figures])
+        low, high = np.percentile(at, RANGE)
+        errors = [weight * figure.se for weight, figure in zip(weights, figures, strict=True)]
+        return cls(
+            float(at.mean()),
+            float(np.hypot.reduce(errors)),
+            float(low),
+            float(high),
+            tuple(at.tolist()),
         )
 
     def __str__(self) -> str:
@@ -149,13 +167,101 @@ class Basis:
 
 
 @dataclass(frozen=True)
+class Course:
+    """All campaigns of one budget."""
+
+    budget: Budget
+    times: int
+    """How often a person counts before the budget is used up."""
+    rows: tuple[int, ...]
+    """Of each source that count, in each campaign."""
+    points: tuple[Point, ...]
+    """What to expect in each campaign."""
+    mean: Point
+    """Over all campaigns."""
+    method: str
+    """The best one, in the mean."""
+
+    @property
+    def epsilon(self) -> float:
+        """Of each campaign."""
+        return self.mean.epsilon
+
+    @property
+    def expected(self) -> Expected:
+        """Of its method, in the mean over campaigns."""
+        return self.mean.of(self.method)
+
+    @property
+    def last(self) -> Expected:
+        """Of its method, in the last campaign."""
+        return self.points[-1].of(self.method)
+
+    def to_dict(self) -> dict[str, Any]:
+        along = [point.of(self.method) for point in self.points]
+        return {
+            "budget": self.budget,
+            "times": self.times,
+            "epsilon": self.epsilon,
+            "method": self.method,
+            "rows": self.rows,
+            "ece": [one.ece.mean for one in along],
+            "brier": [one.brier.mean for one in along],
+            "mean": asdict(self.mean),
+            "last": asdict(self.points[-1]),
+        }
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Several campaigns out of one ε, with one budget for all people or one for each."""
+
+    campaigns: int
+    new_people: float
+    """Of the rows of a campaign, the share of people who were not there at the one before."""
+    epsilon: float
+    """For all campaigns together."""
+    population: Course
+    person: Course
+    """The best of those tried that last: in the last campaign no worse than one budget for all."""
+    tried: tuple[Course, ...]
+    """With a budget for each person, by how often a person counts."""
+    recommended: Budget
+    who: str
+    """Who is there, and who counts, in sentences."""
+
+    @property
+    def course(self) -> Course:
+        """The recommended one."""
+        return self.person if self.recommended == "person" else self.population
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "population": self.population.to_dict(),
+            "person": self.person.to_dict(),
+            "tried": [
+                {
+                    "times": one.times,
+                    "epsilon": one.epsilon,
+                    "method": one.method,
+                    "ece": one.expected.ece.mean,
+                    "brier": one.expected.brier.mean,
+                }
+                for one in self.tried
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to expect, what to do, and what that rests on."""
 
     samples: int
     target_ece: float | None
     point: Point
-    """The setting of the table: the one asked for, or the one the search chose."""
+    """The setting of the table: the one asked for, or the one the search chose; of several
+    campaigns the last."""
     method: str
     """The recommended one."""
     chosen: Point
@@ -168,6 +274,8 @@ class Plan:
     search: Search | None
     public: Public | None
     basis: Basis
+    repeated: Repeated | None = None
+    """Where several campaigns were planned."""
 
     @property
     def sources(self) -> int:
@@ -189,4 +297,5 @@ class Plan:
             "epsilon": self.epsilon,
             **{k: asdict(v) if hasattr(v, "__dataclass_fields__") else v for k, v in plain.items()},
             "search": None if self.search is None else self.search.to_dict(),
+            "repeated": None if self.repeated is None else self.repeated.to_dict(),
         }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from privcal.advise import words
-from privcal.advise.choice import best, choose, judge
-from privcal.advise.plan import Basis, Plan, Point, Public, Search
+from privcal.advise.choice import Choice, best, choose, judge
+from privcal.advise.plan import Basis, Plan, Point, Public, Repeated, Search
+from privcal.advise.repeated import over_campaigns
 from privcal.advise.search import Over, Smallest, epsilons, smallest, source_counts
-from privcal.advise.simulate import MAX_PUBLIC, Task, simulate
+from privcal.advise.simulate import MAX_PUBLIC, Progress, Setting, Task, simulate
+from privcal.advise.turnover import Turnover
 from privcal.confidence import confidence
 from privcal.errors import InputError
 from privcal.metrics import ece
@@ -32,13 +35,15 @@ def advise(
     sources: int | None = None,
     epsilon: float | None = None,
     target_ece: float | None = None,
+    campaigns: int | None = None,
+    new_people: float | None = None,
     public: Scores | None = None,
     archives: Sequence[str | Path] = (),
     shifts: Sequence[str] | None = None,
     trials: int = 40,
     seed: int = 0,
     sweep: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """What to expect of every method at a setting, and what a target would take.
 
@@ -50,6 +55,13 @@ def advise(
     target_ece
         An expected ECE to be reached. The search is for the smallest ε at the given `sources`,
         or, where `epsilon` is given (or `sources` is not), for the smallest number of sources.
+    campaigns, new_people
+        Plan so many campaigns. `epsilon` is then for all of them together: that of each person
+        (budget = "person"), or one for all (budget = "population"). `samples` are the rows of a
+        source at each campaign, one row a person, of which a share `new_people` (0 unless said)
+        was not there at the campaign before. Those longest present leave first, nobody comes
+        back, and at the first campaign everybody is new. Not together with `target_ece` or
+        `sweep`, which are about one campaign.
     public
         The calibrator's own clean labelled scores: checked, described, and as many clean rows of
         the archive given to methods that have a use for them.
@@ -66,29 +78,20 @@ def advise(
     _check(samples, sources, epsilon, target_ece, trials)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+    turnover = _turnover(samples, campaigns, new_people, target_ece, sweep)
     archive = read_archive(archives)
     chosen_shifts = _shifts(archive, shifts)
     facts = _public(public, archive, chosen_shifts[0])
-    spend = DEFAULT_EPSILON if epsilon is None else float(epsilon)
-    given: tuple[int, float] | None = None
-    over: Over = "epsilon"
-    if sources is None or (target_ece is not None and epsilon is not None):
-        over = "sources"
-    if sources is not None and (target_ece is None or epsilon is not None):
-        given = (sources, spend)
-    settings = [given] if given else []
-    if target_ece is not None or sweep:
-        settings = _grid(over, sources, spend, given, samples)
-    task = Task(archive, samples, settings, facts.simulated if facts else 0, trials, seed)
-    points, rows = simulate(task, chosen_shifts, progress)
-    search = None
-    if target_ece is not None or sweep:
-        found = {} if target_ece is None else _found(points, over, target_ece)
-        search = Search(over, tuple(points), found)
-    asked = points[settings.index(given)] if given else None
-    choice = choose(asked, search)
-    point = asked or choice.point
-    here = best(point)
+    task = Task(archive, samples, (), facts.simulated if facts else 0, trials, seed)
+    if turnover is None:
+        advice = _once(task, chosen_shifts, sources, epsilon, target_ece, sweep, progress)
+    else:
+        assert sources is not None  # only a target may stand for them
+        advice = _repeatedly(task, chosen_shifts, sources, epsilon, turnover, progress)
+    choice, point = advice.choice, advice.point
+    here, when = best(point), ""
+    if advice.repeated is not None and advice.repeated.campaigns > 1:
+        here, when = choice.method, " in the last campaign"
     return Plan(
         samples=samples,
         target_ece=target_ece,
@@ -96,15 +99,73 @@ def advise(
         method=choice.method,
         chosen=choice.point,
         reached=choice.reached if target_ece is not None else None,
-        recommendation=words.recommendation(choice, samples, target_ece, search),
-        enough=words.enough(judge(here, point), here, point),
+        recommendation=advice.recommendation,
+        enough=words.enough(judge(here, point), here, point, when),
         caveat=words.caveat(
             archive.dataset, len(chosen_shifts), point.of(here).ece.mean, bundled=not archives
         ),
-        search=search,
+        search=advice.search,
         public=facts,
-        basis=Basis(archive.dataset, tuple(chosen_shifts), rows, trials, seed),
+        basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed),
+        repeated=advice.repeated,
     )
+
+
+class _Advice(NamedTuple):
+    """What differs between one campaign and several."""
+
+    point: Point
+    choice: Choice
+    recommendation: str
+    rows: int
+    search: Search | None = None
+    repeated: Repeated | None = None
+
+
+def _once(
+    task: Task,
+    shifts: Sequence[str],
+    sources: int | None,
+    epsilon: float | None,
+    target_ece: float | None,
+    sweep: bool,
+    progress: Progress | None,
+) -> _Advice:
+    spend = DEFAULT_EPSILON if epsilon is None else float(epsilon)
+    given: Setting | None = None
+    over: Over = "epsilon"
+    if sources is None or (target_ece is not None and epsilon is not None):
+        over = "sources"
+    if sources is not None and (target_ece is None or epsilon is not None):
+        given = Setting(sources, task.samples, spend)
+    settings = [given] if given else []
+    if target_ece is not None or sweep:
+        settings = _grid(over, sources, spend, given, task.samples)
+    points, rows = simulate(replace(task, settings=settings), shifts, progress)
+    search = None
+    if target_ece is not None or sweep:
+        found = {} if target_ece is None else _found(points, over, target_ece)
+        search = Search(over, tuple(points), found)
+    asked = points[settings.index(given)] if given else None
+    choice = choose(asked, search)
+    said = words.recommendation(choice, task.samples, target_ece, search)
+    return _Advice(asked or choice.point, choice, said, rows, search)
+
+
+def _repeatedly(
+    task: Task,
+    shifts: Sequence[str],
+    sources: int,
+    epsilon: float | None,
+    turnover: Turnover,
+    progress: Progress | None,
+) -> _Advice:
+    nano = to_nano(DEFAULT_EPSILON if epsilon is None else epsilon)
+    repeated, rows = over_campaigns(task, shifts, sources, nano, turnover, progress)
+    last = repeated.course.points[-1]
+    choice = Choice(repeated.course.method, last, reached=False)
+    said = words.repeated(repeated, task.samples)
+    return _Advice(last, choice, said, rows, repeated=repeated)
 
 
 def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trials: Any) -> None:
@@ -128,6 +189,24 @@ def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trial
         isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target < 1
     ):
         raise InputError(f"the target ECE must be between 0 and 1, not {target!r}")
+
+
+def _turnover(
+    samples: int, campaigns: Any, new_people: Any, target: float | None, sweep: bool
+) -> Turnover | None:
+    """The people of several campaigns; None where one is planned."""
+    if campaigns is None:
+        if new_people is not None:
+            raise InputError(
+                "new people are those of one campaign who were not there at the one before; say "
+                "how many campaigns there are"
+            )
+        return None
+    if target is not None or sweep:
+        raise InputError(
+            "a target and a sweep are planned for one campaign; leave them out, or campaigns"
+        )
+    return Turnover.of(samples, campaigns, 0 if new_people is None else new_people)
 
 
 def _shifts(archive: Archive, wanted: Sequence[str] | None) -> list[str]:
@@ -165,15 +244,16 @@ def _grid(
     over: Over,
     sources: int | None,
     epsilon: float,
-    given: tuple[int, float] | None,
+    given: Setting | None,
     samples: int,
-) -> list[tuple[int, float]]:
+) -> list[Setting]:
     """The settings of a search, in ascending order, with the one asked about among them."""
     if over == "sources":
-        found = [(n, epsilon) for n in source_counts() if n * samples <= MAX_DRAWS]
+        counts = [n for n in source_counts() if n * samples <= MAX_DRAWS]
+        found = [Setting(n, samples, epsilon) for n in counts]
     else:
         assert sources is not None
-        found = [(sources, e) for e in epsilons()]
+        found = [Setting(sources, samples, e) for e in epsilons()]
     return sorted({*found, *([given] if given else [])})
 
 

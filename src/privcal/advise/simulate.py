@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,17 @@ MAX_ROWS = 20_000
 
 _TRIES = 20
 
+Progress = Callable[[int, int], None]
+"""Told how many settings of how many are done."""
+
+
+class Setting(NamedTuple):
+    """One run: how many sources, the rows of each that count, and the ε of the run."""
+
+    sources: int
+    samples: int
+    epsilon: float
+
 
 @dataclass(frozen=True)
 class Task:
@@ -35,8 +47,8 @@ class Task:
 
     archive: Archive
     samples: int
-    settings: Sequence[tuple[int, float]]
-    """Sources and ε."""
+    """Rows that a source has for itself."""
+    settings: Sequence[Setting]
     public_rows: int
     trials: int
     seed: int
@@ -53,7 +65,7 @@ class Outcome:
 
 
 def simulate(
-    task: Task, shifts: Sequence[str], progress: Callable[[int, int], None] | None = None
+    task: Task, shifts: Sequence[str], progress: Progress | None = None
 ) -> tuple[list[Point], int]:
     """What to expect at every setting, and of how many rows the populations are.
 
@@ -78,10 +90,10 @@ def simulate(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     points = []
-    for place, (sources, epsilon) in enumerate(task.settings):
+    for place, setting in enumerate(task.settings):
         together = zip(*(outcomes[place] for outcomes, _ in found), strict=True)
         expected = tuple(_expected(one) for one in together)
-        points.append(Point(sources, epsilon, expected))
+        points.append(Point(setting.sources, setting.epsilon, expected))
     return points, found[0][1]
 
 
@@ -104,15 +116,16 @@ def _shift(task: Task, shift: str, tell: Callable[[], None]) -> tuple[list[list[
     population = Population(scores.take(np.sort(rest)))
     without = list(_without_answers(task, shift, population, public))
     contestants = _contestants(public)
-    draws: Draws | None = None
+    drawn: tuple[int, int] | None = None
     found = []
-    for sources, epsilon in task.settings:
-        if draws is None or draws.sources != sources:
-            rng = stream(task.seed, shift, "rows", sources, task.samples)
-            draws = Draws(population, rng, task.trials, sources, task.samples)
+    for sources, samples, epsilon in task.settings:
+        if drawn != (sources, samples):
+            rng = stream(task.seed, shift, "rows", sources, samples)
+            draws = Draws(population, rng, task.trials, sources, samples)
+            drawn = sources, samples
         here = [Outcome(label, False, measured) for label, measured in without]
         for label, method in contestants:
-            rng = stream(task.seed, shift, label, sources, task.samples, epsilon)
+            rng = stream(task.seed, shift, label, sources, samples, epsilon)
             maps = draws.run(method, epsilon, rng)
             here.append(Outcome(label, True, population.measure(maps), _unclear(method, maps)))
         found.append(here)

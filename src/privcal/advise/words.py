@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from privcal.advise.choice import Choice, free, judge, wins
-from privcal.advise.plan import PRIOR, RANGE, UNCALIBRATED, Enough, Expected, Point, Search, Verdict
+from privcal.advise.plan import (
+    PRIOR,
+    RANGE,
+    UNCALIBRATED,
+    Course,
+    Enough,
+    Expected,
+    Point,
+    Repeated,
+    Search,
+    Verdict,
+)
 from privcal.advise.search import MAX_EPSILON, Smallest
+from privcal.advise.turnover import Turnover
+from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.study.run import PUBLIC
 
 OPENING: dict[Verdict, str] = {
@@ -66,7 +81,110 @@ def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str
     )
 
 
-def enough(verdict: Verdict, method: str, point: Point) -> Enough:
+def repeated(plan: Repeated, samples: int) -> str:
+    """Which budget, and what several campaigns bring with it."""
+    course, other = plan.course, plan.population
+    nothing, without = course.mean.of(UNCALIBRATED), free(course.mean)
+    use = (
+        f'{_said(course.method)} with budget = "{course.budget}" and ε = {spoken(course.epsilon)} '
+        f"in {_each(plan.campaigns)}, at each of {course.mean.sources:,} sources of {samples:,} rows"
+    )
+    change = f"{_change(nothing, course.expected)}{_when(course)}"
+    if course.budget == "person":
+        opening = ""
+        change += (
+            f"; with one budget for all, ε = {spoken(other.epsilon)} in each, "
+            f"{_both(other.expected)}"
+        )
+    else:
+        opening = _no_help(plan)
+    if judge(course.method, course.points[-1]) == "no":
+        return (
+            f"{opening}Spend no ε on this: {use} brings {change}, and {_name(without)}, which "
+            f"needs no data, has {_both(without)}."
+        )
+    return f"{opening}Use {use}: {change}."
+
+
+def _no_help(plan: Repeated) -> str:
+    person = plan.person
+    if plan.campaigns == 1:
+        return ""
+    if plan.new_people == 0:
+        return "Without new people a budget for each person is no better than one for all. "
+    if person.times == plan.campaigns:
+        return (
+            "New people do not help: no larger ε in each campaign is better in the mean and as "
+            "good in the last. "
+        )
+    return (
+        f'New people hardly help: budget = "person" with ε = {spoken(person.epsilon)} has '
+        f"{_both(person.expected)}, which is not clearly better than one budget for all. "
+    )
+
+
+def _each(campaigns: int) -> str:
+    return "one campaign" if campaigns == 1 else f"each of {campaigns:,} campaigns"
+
+
+def _when(course: Course) -> str:
+    """The same in all campaigns, or in the mean and in the last."""
+    if len(course.rows) == 1:
+        return ""
+    if len(set(course.rows)) == 1:
+        return " in every campaign"
+    return f" in the mean of the campaigns ({_both(course.last)} in the last)"
+
+
+def who(turnover: Turnover, person: Course) -> str:
+    """What is assumed of the people, and how many of them count with a budget for each."""
+    unit = (
+        "A row is a person here, and ε is a person's at each source, over all campaigns together."
+    )
+    if turnover.campaigns == 1:
+        return unit
+    new, later = turnover.new(), person.rows[person.times :]
+    come = (
+        "New people, who were not there at the campaign before and are like the others, have "
+        f"{_between(new, turnover.samples)} of the {turnover.samples:,} rows of a source; the "
+        "longest present leave first, nobody comes back, and at the first campaign everybody is "
+        "new."
+        if any(new)
+        else f"The {turnover.samples:,} rows of a source are of the same people in every campaign."
+    )
+    counts = (
+        "all rows count in every campaign"
+        if min(person.rows) == turnover.samples
+        else f"all rows count at first, {_between(later, turnover.samples)} from campaign "
+        f"{person.times + 1:,} on"
+    )
+    return (
+        f'{unit} {come} With budget = "person" and ε = {spoken(person.epsilon)} in each campaign '
+        f"a person counts {_times(person.times)} and then no more: {counts}."
+    )
+
+
+def spoken(epsilon: float) -> str:
+    """Three digits, rounded down: who asks with them may ask as often as planned."""
+    nano = to_nano(epsilon)
+    unit = 10 ** max(len(str(nano)) - 3, 0)
+    return f"{from_nano(nano // unit * unit):g}"
+
+
+def _between(values: Sequence[int], every: int) -> str:
+    low, high = min(values), max(values)
+    if low == every:
+        return "all"
+    if low == high:
+        return f"{low:,}"
+    return f"{low:,} {'or' if high == low + 1 else 'to'} {high:,}"
+
+
+def _times(many: int) -> str:
+    return {1: "once", 2: "twice"}.get(many, f"{many:,} times")
+
+
+def enough(verdict: Verdict, method: str, point: Point, when: str = "") -> Enough:
     """Against doing nothing, and against the best map that needs no data."""
     ours = point.of(method)
     others = [point.of(UNCALIBRATED), point.without_data()]
@@ -78,7 +196,7 @@ def enough(verdict: Verdict, method: str, point: Point) -> Enough:
     )
     how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
     but = ", but not clearly" if verdict == "barely" else ""
-    sentence = f"{OPENING[verdict]}: {_said(method)} ({_both(ours)}) {how} {against}{but}."
+    sentence = f"{OPENING[verdict]}{when}: {_said(method)} ({_both(ours)}) {how} {against}{but}."
     return Enough(verdict, sentence)
 
 
