@@ -124,7 +124,7 @@ class Record:
         for method in methods:
             for epsilon in EPSILONS:
                 policy = privcal.Policy(epsilon=epsilon, rows_per_person=rows_per_person)
-                asked = [privcal.Source(s, policy, name=n) for n, s in sources.items()]
+                asked = [privcal.Source(s, policy, name=n, ledger=None) for n, s in sources.items()]
                 result = privcal.calibrate(asked, method, epsilon, **options)
                 self.add(split, setting, label or method, epsilon, result.map, test)
                 self.advance()
@@ -188,7 +188,7 @@ def exact(method: str, pooled: Scores, **options: Any) -> Map:
             fit = privcal.fit_temperature(pooled, OBJECTIVES[method], (0.5, 3.0))
         return TemperatureMap(fit.temperature, private=False)
     every_row = Scores(probabilities=pooled.outputs.array, labels=pooled.labels)
-    source = privcal.Source(every_row, privcal.Policy(epsilon=NO_NOISE))
+    source = privcal.Source(every_row, privcal.Policy(epsilon=NO_NOISE), ledger=None)
     return privcal.calibrate([source], method, NO_NOISE, **options).map
 
 
@@ -291,9 +291,9 @@ def without_asking(
     record.add(split, BESIDE, "uncalibrated", NOTHING, TemperatureMap(1.0), test)
     record.runs[-len(test)]["floor"] = floor(test["all"], rng)
     record.add(split, BESIDE, "prior", NOTHING, prior(), test)
-    own = privcal.Source(next(iter(sources.values()))).fit_local()
+    own = privcal.Source(next(iter(sources.values())), ledger=None).fit_local()
     record.add(split, BESIDE, "one-source", NOTHING, TemperatureMap(own.temperature), test)
-    drowned = [privcal.Source(scores, name=name) for name, scores in sources.items()]
+    drowned = [privcal.Source(scores, name=name, ledger=None) for name, scores in sources.items()]
     lucky = privcal.calibrate(drowned, "acc-t", NO_SIGNAL).map
     record.add(split, BESIDE, "acc-t on noise alone", NOTHING, lucky, test)
     pooled = together(list(sources.values()))
@@ -310,7 +310,8 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
         policy.write_text(f"epsilon = {epsilon}\nrows_per_person = 1\n")
         command = [
             *("calibrate", icu.path, "--source-column", "hospital", "--policy", policy),
-            *("--ledger-dir", ledgers, "--epsilon", epsilon, "--method", "sketch", "--json"),
+            *("--new-ledger", "--person", "person", "--ledger-dir", ledgers),
+            *("--epsilon", epsilon, "--method", "sketch", "--json"),
             *("--sketch", out / "icu-sketch.json", "--out", out / "icu-map.json"),
         ]
         first = told(*command, "--campaign", "spring")

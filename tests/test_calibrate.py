@@ -13,6 +13,7 @@ import pytest
 import privcal
 from privcal.calibrate import Progress, SourceDropped
 from privcal.datasets import cifar10c
+from privcal.methods.base import plan
 from privcal.queries import Query
 from privcal.source import Answer
 from tests.conftest import random_scores
@@ -20,7 +21,9 @@ from tests.conftest import random_scores
 
 def make_sources(count: int, rows: int = 20, epsilon: float = 1.0) -> list[privcal.Source]:
     return [
-        privcal.Source(random_scores(rows, seed=i), privcal.Policy(epsilon=epsilon), name=f"s{i}")
+        privcal.Source(
+            random_scores(rows, seed=i), privcal.Policy(epsilon=epsilon), name=f"s{i}", ledger=None
+        )
         for i in range(count)
     ]
 
@@ -48,7 +51,7 @@ def test_with_much_budget_acc_t_comes_near_the_exact_fit() -> None:
     scores = cifar10c("motion_blur")
     rows = np.random.default_rng(0).permutation(len(scores))[:2000]
     sources = [
-        privcal.Source(scores.take(part), privcal.Policy(epsilon=1000))
+        privcal.Source(scores.take(part), privcal.Policy(epsilon=1000), ledger=None)
         for part in np.split(rows, 10)
     ]
     result = privcal.calibrate(sources, "acc-t", 1000, iterations=15)
@@ -114,23 +117,24 @@ def test_earlier_rounds_are_averaged_again_without_whoever_left() -> None:
 
 
 def test_below_min_sources_the_run_stops_and_says_what_was_spent() -> None:
-    rich, poor = make_sources(2), make_sources(1, epsilon=0.3)[0]
-    poor.name = "poor"
+    *good, failing = make_sources(3)
+    exact = failing._exact
+    answers = iter((exact, exact))
+    failing._exact = lambda *asked: next(answers)(*asked)  # type: ignore[method-assign]
     with (
-        pytest.warns(SourceDropped, match="poor left"),
+        pytest.warns(SourceDropped, match="s2 left in round 2"),
         pytest.raises(privcal.CalibrationError, match="only 2 of 3 sources are left") as stopped,
     ):
-        privcal.calibrate([*rich, poor], "acc-t", 1.0, min_sources=3)
-    # 1/6 was granted, the second 1/6 was too much for `poor`.
-    assert stopped.value.spent == pytest.approx((2 / 6, 2 / 6, 1 / 6), abs=1e-8)
-    assert [s.spent for s in (*rich, poor)] == list(stopped.value.spent)
+        privcal.calibrate([*good, failing], "acc-t", 1.0, min_sources=3)
+    assert stopped.value.spent == pytest.approx((3 / 6, 3 / 6, 3 / 6), abs=1e-8)
+    assert [s.spent for s in (*good, failing)] == list(stopped.value.spent)
 
 
 def test_a_source_that_fails_after_the_charge_is_counted_as_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     good, broken = make_sources(2)
-    monkeypatch.setattr(broken, "_exact", lambda query: 1 / 0)
+    monkeypatch.setattr(broken, "_exact", lambda *asked: 1 / 0)
     with pytest.warns(SourceDropped, match="unavailable"):
         result = privcal.calibrate([good, broken], "acc-t", 0.6)
     assert result.spent == (good.spent, broken.spent) == (0.6, 0.1)
@@ -164,7 +168,7 @@ def test_a_malformed_answer_drops_its_source() -> None:
 
 
 def test_an_empty_source_answers_like_any_other() -> None:
-    empty = privcal.Source(random_scores(0), privcal.Policy(epsilon=1))
+    empty = privcal.Source(random_scores(0), privcal.Policy(epsilon=1), ledger=None)
     result = privcal.calibrate([empty, *make_sources(1)], "ece-t", 1.0)
     assert result.dropped == {}
     assert result.spent == (1.0, 1.0)
@@ -177,9 +181,9 @@ def test_progress_is_told_after_every_answer() -> None:
 
 
 def test_a_source_of_another_model_refuses() -> None:
-    ours = privcal.Source(random_scores(5, model="a"), name="ours")
-    theirs = privcal.Source(random_scores(5, model="b"), name="theirs")
-    with pytest.warns(SourceDropped, match="theirs left in round 1: model"):
+    ours = privcal.Source(random_scores(5, model="a"), name="ours", ledger=None)
+    theirs = privcal.Source(random_scores(5, model="b"), name="theirs", ledger=None)
+    with pytest.warns(SourceDropped, match="theirs is not asked: model"):
         result = privcal.calibrate([ours, theirs], "acc-t", 1.0, model="a")
     assert theirs.spent == 0
     assert result.map.provenance["model"] == "a"
@@ -199,18 +203,19 @@ def test_sources_must_be_some_and_distinct(tmp_path: object) -> None:
         privcal.calibrate([])
     with pytest.raises(privcal.InputError, match="given twice"):
         privcal.calibrate([one, one])
-    with pytest.raises(privcal.InputError, match="called 's0'"):
-        privcal.calibrate([one, make_sources(1)[0]])
+    other = make_sources(1)[0]  # of the same name: their ledgers' ids tell them apart
+    names = list(privcal.calibrate([one, other], "one-hot-binning", 0.1).rounds[0].answers)
+    assert names == [f"s0 ({s.ledger.id[:8]})" for s in (one, other)]
     with pytest.raises(privcal.InputError, match="min_sources"):
         privcal.calibrate([one], min_sources=0)
 
 
 def test_two_sources_may_not_share_a_ledger(tmp_path: object) -> None:
     path = f"{tmp_path}/shared.db"
-    privcal.Ledger.create(path)
+    privcal.Ledger.create(path, unit="row")
     fleeting = privcal.Ledger.in_memory()
     for ledger in (path, fleeting):
-        sources = [privcal.Source(random_scores(5, seed=i), None, ledger) for i in range(2)]
+        sources = [privcal.Source(random_scores(5, seed=i), None, ledger=ledger) for i in range(2)]
         with pytest.raises(privcal.InputError, match="share one ledger"):
             privcal.calibrate(sources)
 
@@ -226,7 +231,99 @@ def test_a_sketch_learns_from_the_sources_how_many_rows_of_a_person_count() -> N
     persons = [str(i // 3) for i in range(60)]
     owned = privcal.Scores(logits=scores.outputs.array, labels=scores.labels, person=persons)
     policy = privcal.Policy(epsilon=1.0, rows_per_person=3)
-    result = privcal.calibrate([privcal.Source(owned, policy)], "sketch")
+    result = privcal.calibrate([privcal.Source(owned, policy, ledger=None)], "sketch")
     assert result.sketch is not None
     assert [entry.rows_per_person for entry in result.sketch.entries] == [3]
     assert result.map.provenance["options"] == {"rows_per_person": 3}
+
+
+# --- nothing is paid for a run that cannot succeed --------------------------------------------
+
+
+def spent(sources: list[privcal.Source]) -> set[float]:
+    return {source.spent for source in sources}
+
+
+def test_too_few_sources_are_told_before_anybody_pays() -> None:
+    sources = make_sources(3)
+    with pytest.raises(privcal.CalibrationError, match="nothing charged") as stopped:
+        privcal.calibrate(sources, "sketch", 1.0, min_sources=5)
+    assert "only 3 of 3 sources can answer, fewer than the 5 required" in str(stopped.value)
+    assert "()" not in str(stopped.value)
+    assert spent(sources) == {0.0}
+
+
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+@pytest.mark.parametrize(
+    "method", [m for m in privcal.methods.names() if m not in ("uncalibrated", "one-source")]
+)
+def test_a_budget_that_does_not_cover_all_questions_pays_for_none(method: str) -> None:
+    sources = make_sources(2, epsilon=0.9)
+    with pytest.raises(privcal.CalibrationError, match="over_") as stopped:
+        privcal.calibrate(sources, method, 1.0)
+    assert spent(sources) == {0.0}
+    assert set(stopped.value.spent) == {0.0}
+
+
+def test_a_source_that_could_not_pay_all_is_left_out_and_the_others_go_on() -> None:
+    rich, poor = make_sources(2), make_sources(1, epsilon=0.9)[0]
+    with pytest.warns(SourceDropped, match="is not asked: over_budget"):
+        result = privcal.calibrate([*rich, poor], "acc-t", 1.0)
+    assert list(result.dropped.values()) == ["over_budget"]
+    assert poor.spent == 0
+    assert spent(rich) == {1.0}
+
+
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ({"queries": ("nll",)}, "query"),
+        ({"askers": ("acme",)}, "asker"),
+        ({"epsilon_per_request": 0.1}, "over_request_limit"),
+        ({"model": "another"}, "model"),
+    ],
+)
+def test_what_a_policy_refuses_later_is_told_at_once(policy: dict[str, object], code: str) -> None:
+    sources = [
+        privcal.Source(random_scores(9), privcal.Policy(**{"epsilon": 2.0, **policy}), ledger=None)
+    ]
+    with pytest.raises(privcal.CalibrationError, match=f"{code}, "):
+        privcal.calibrate(sources, "acc-t", 1.0, model="m")
+    assert spent(sources) == {0.0}
+
+
+def test_sources_that_do_not_belong_together_are_not_asked() -> None:
+    ten = privcal.Source(random_scores(9, classes=10), name="ten", ledger=None)
+    two = privcal.Source(random_scores(9, classes=2), name="two", ledger=None)
+    with pytest.raises(privcal.InputError, match="ten has scores of 10 classes, two"):
+        privcal.calibrate([ten, two], "acc-t")
+    other = privcal.Source(random_scores(9, classes=10, model="b"), name="other", ledger=None)
+    first = privcal.Source(random_scores(9, classes=10, model="a"), name="first", ledger=None)
+    with pytest.raises(privcal.InputError, match="scores of model"):
+        privcal.calibrate([other, first], "acc-t")
+    people = random_scores(9, classes=10, person=list("aabbccdde"))
+    persons = privcal.Source(people, name="persons", ledger=None)
+    with pytest.raises(privcal.InputError, match="unit of protection"):
+        privcal.calibrate([ten, persons], "acc-t")
+    assert spent([ten, two, other, first, persons]) == {0.0}
+
+
+def test_answers_that_are_stored_already_need_no_budget() -> None:
+    sources = make_sources(2)
+    first = privcal.calibrate(sources, "acc-t", 1.0, campaign="c")
+    again = privcal.calibrate(sources, "acc-t", 1.0, campaign="c")  # all is spent, and stored
+    assert again.rounds == first.rounds
+    assert spent(sources) == {1.0}
+
+
+@pytest.mark.parametrize("method", privcal.methods.names())
+def test_a_plan_is_what_the_method_then_asks(method: str) -> None:
+    if method == "one-source":
+        return
+    made = privcal.methods.make(method)
+    planned = plan(made, 10**9)
+    result = privcal.calibrate(make_sources(3), method, 1.0)
+    assert [(turn, ask.query.kind, ask.nano_epsilon) for turn, _, ask in planned] == [
+        (asked.round, asked.query.kind, round(asked.epsilon * 1e9)) for asked in result.rounds
+    ]

@@ -26,6 +26,9 @@ def save(path: Path, rows: int = 40, seed: int = 0, **more: object) -> Path:
     return path
 
 
+NEW = ("--new-ledger", "--per-row")
+
+
 @pytest.fixture
 def clinics(tmp_path: Path) -> list[Path]:
     return [save(tmp_path / f"clinic-{i}.npz", seed=i) for i in range(3)]
@@ -96,12 +99,15 @@ def test_two_demos_with_one_seed_differ_in_their_noise_alone(run: Any, tmp_path:
 def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    code, stdout, stderr = run("calibrate", *clinics, "--out", tmp_path / "map.json", "--json")
+    args = ("calibrate", *clinics, "--out", tmp_path / "map.json", "--json")
+    code, _, stderr = run(*args)
+    assert (code, "has no ledger; its owner makes one" in stderr) == (2, True)
+    code, stdout, stderr = run(*args, *NEW)
     assert code == 0
     said = json.loads(stdout)
-    assert said["spent"] == {c.name: 1.0 for c in clinics}
+    assert said["spent"] == {c.stem: 1.0 for c in clinics}
     assert len(said["rounds"]) == 6
-    assert "created 3 ledgers" in stderr
+    assert "3 ledgers, each with a total of epsilon 1, protecting each row" in stderr
     assert privcal.load_map(tmp_path / "map.json").to_dict() == said["map"]
     for clinic in clinics:
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 10**9
@@ -110,13 +116,13 @@ def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
 def test_a_second_run_is_refused_by_the_ledgers_until_the_owner_raises_the_budget(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    run("calibrate", *clinics, "--out", tmp_path / "map.json")
+    run("calibrate", *clinics, *NEW, "--out", tmp_path / "map.json")
     code, _, stderr = run("calibrate", *clinics, "--out", tmp_path / "second.json")
     assert code == 1
-    assert "over_budget" in stderr
-    assert not (tmp_path / "second.json").exists()
+    assert "over_budget, not enough of the budget is left" in stderr
+    assert not list(tmp_path.glob("second.json*"))
     for clinic in clinics:
-        assert run("ledger", "budget", f"{clinic}.ledger", "--epsilon", 2)[0] == 0
+        assert run("ledger", "policy", f"{clinic}.ledger", "--epsilon", 2)[0] == 0
     assert run("calibrate", *clinics, "--out", tmp_path / "second.json")[0] == 0
 
 
@@ -130,13 +136,15 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "replace", full)
-        code, _, stderr = run("calibrate", *clinics, "--out", out)
+        disk.setattr(privcal.maps.Map, "save", lambda self, path: full(path, path))
+        code, _, stderr = run("calibrate", *clinics, *NEW, "--out", out)
     assert code == 1
     assert "No space left on device" in stderr
+    assert "come back free with the same command" in stderr
     assert out.read_text() == "older"
-    campaign = stderr.split("--campaign ")[1].split()[0]
-    assert run("calibrate", *clinics, "--out", out, "--campaign", campaign)[0] == 0
+    code, _, stderr = run("calibrate", *clinics, "--out", out)
+    assert (code, "going on with campaign" in stderr) == (0, True)
+    assert not list(tmp_path.glob("*.unfinished"))
     assert privcal.load_map(out).private
     assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
 
@@ -144,20 +152,25 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
 def test_a_ledger_that_was_there_and_is_gone_is_not_made_anew(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    run("calibrate", *clinics, "--out", tmp_path / "map.json")
+    run("calibrate", *clinics, *NEW, "--out", tmp_path / "map.json")
     lost = Path(f"{clinics[0]}.ledger")
     lost.unlink()
     code, _, stderr = run("calibrate", clinics[0], "--out", tmp_path / "again.json")
-    assert code == 1
-    assert "ledger_missing" in stderr
+    assert code == 2
+    assert "is gone" in stderr
     assert not lost.exists()
+    code, stdout, _ = run("ledger", "create", clinics[0], "--per-row")
+    assert (code, "epsilon 1 carried over" in stdout) == (0, True)
+    code, _, stderr = run("calibrate", clinics[0], "--out", tmp_path / "again.json")
+    assert (code, "over_budget" in stderr) == (1, True)
 
 
 def test_a_column_splits_a_table_into_sources(run: Any, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "map.json"
-    code, stdout, _ = run("calibrate", table, "--source-column", "hospital", "--out", out, "--json")
+    split = ("calibrate", table, "--source-column", "hospital", "--out", out, "--json")
+    code, stdout, _ = run(*split, "--new-ledger", "--person", "person")
     assert code == 0
-    assert set(json.loads(stdout)["spent"]) == {f"icu.csv:H/{i}" for i in range(4)}
+    assert set(json.loads(stdout)["spent"]) == {f"H/{i}" for i in range(4)}
     assert sorted(p.name for p in (tmp_path / "icu.csv.ledgers").iterdir()) == [
         f"H%2F{i}.ledger" for i in range(4)
     ]
@@ -169,7 +182,7 @@ def test_ledgers_may_live_elsewhere_and_policies_rule(
     (tmp_path / "policy.toml").write_text('epsilon = 2\nqueries = ["gap"]\n')
     args = ("--policy", tmp_path / "policy.toml", "--ledger-dir", tmp_path / "books")
     out = tmp_path / "map.json"
-    assert run("calibrate", *clinics, *args, "--out", out)[0] == 0
+    assert run("calibrate", *clinics, *args, *NEW, "--out", out)[0] == 0
     assert len(list((tmp_path / "books").glob("clinic-*.npz.ledger"))) == 3
     code, _, stderr = run("calibrate", *clinics, *args, "--method", "nll-t", "--out", out)
     assert code == 1
@@ -179,7 +192,7 @@ def test_ledgers_may_live_elsewhere_and_policies_rule(
 def test_methods_take_their_options_from_the_command_line(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    args = ("calibrate", *clinics, "--out", tmp_path / "m.json", "--json")
+    args = ("calibrate", *clinics, *NEW, "--out", tmp_path / "m.json", "--json")
     options = ("--iterations", 2, "--bounds", 1, 1.5, "--clip", 4, "--method", "nll-t")
     code, stdout, _ = run(*args, *options)
     said = json.loads(stdout)
@@ -265,18 +278,27 @@ def test_fit_gives_the_exact_temperature_and_says_when_it_is_out_of_bounds(
 
 
 def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "s.ledger"
-    assert run("ledger", "create", file, "--epsilon", 2)[0] == 0
-    code, _, stderr = run("ledger", "create", file)
-    assert (code, "never overwritten" in stderr) == (2, True)
-    source = privcal.Source(random_scores(5), privcal.Policy(epsilon=2), file)
+    data = save(tmp_path / "s.npz", rows=5)
+    file = tmp_path / "s.npz.ledger"
+    assert run("ledger", "create", data, "--epsilon", 2, "--per-row")[0] == 0
+    code, _, stderr = run("ledger", "create", data, "--per-row")
+    assert (code, "already has the ledger" in stderr) == (2, True)
+    source = privcal.Source(random_scores(5), privcal.Policy(epsilon=2), ledger=file)
     source.answer(privcal.queries.Gap(1.5), 0.5, "spring/2/0", asker="acme")
     code, stdout, _ = run("ledger", "show", file)
     assert code == 0
     assert all(
         word in stdout
-        for word in ("acme spring/2/0", "gap T=1.5", "spent: 0.5", "1.5 remains of 2")
+        for word in (
+            "acme spring/2/0",
+            "gap T=1.5",
+            "spent: 0.5",
+            "1.5 remains of 2",
+            "Protected: one row",
+            "believed with 50 of 100 that you are in the data may come to believe it with at most 88",
+        )
     )
+    assert run("ledger", "show", data)[1].split("\n")[3:] == stdout.split("\n")[3:]
     copy = file.read_bytes()
     source.answer(privcal.queries.Gap(1.5), 0.25, "spring/3/0", asker="acme")
     file.write_bytes(copy)
@@ -308,8 +330,8 @@ def test_version_and_help(run: Any) -> None:
 
 def test_names_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "scores[final].ledger"
-    privcal.Ledger.create(file)
-    source = privcal.Source(random_scores(5), None, file)
+    privcal.Ledger.create(file, unit="row")
+    source = privcal.Source(random_scores(5), None, ledger=file)
     for i, asker in enumerate(["eve[/x]", "ac[i]me", ":smile:"]):
         source.answer(privcal.queries.Gap(), 0.1, f"[bold]/0/{i}", asker=asker)
     code, stdout, _ = run("ledger", "show", file)
@@ -323,14 +345,21 @@ def test_files_of_one_name_in_several_folders_are_several_sources(run: Any, tmp_
     for name in ("h1", "h2"):
         (tmp_path / name).mkdir()
         files.append(save(tmp_path / name / "scores.npz"))
-    code, stdout, _ = run("calibrate", *files, "--out", tmp_path / "m.json", "--json")
+    out = tmp_path / "m.json"
+    code, stdout, _ = run("calibrate", *files, *NEW, "--out", out, "--method", "sketch",
+                          "--sketch", tmp_path / "s.json", "--json")  # fmt: skip
     assert code == 0
-    assert set(json.loads(stdout)["spent"]) == {str(f) for f in files}
+    ids = [privcal.Ledger(f"{file}.ledger").id for file in files]
+    assert set(json.loads(stdout)["spent"]) == {f"scores ({id[:8]})" for id in ids}
+    for leaving in (stdout, (tmp_path / "s.json").read_text(), out.read_text()):
+        assert "h1" not in leaving  # no path leaves
 
 
 def test_the_asker_is_who_the_policy_names(run: Any, clinics: list[Path], tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('askers = ["acme"]')
-    args = ("calibrate", *clinics, "--policy", tmp_path / "p.toml", "--out", tmp_path / "m.json")
+    for clinic in clinics:
+        run("ledger", "create", clinic, "--per-row", "--policy", tmp_path / "p.toml")
+    args = ("calibrate", *clinics, "--out", tmp_path / "m.json")
     code, _, stderr = run(*args)
     assert (code, "asker" in stderr) == (1, True)
     assert "paid for" not in stderr
@@ -340,7 +369,7 @@ def test_the_asker_is_who_the_policy_names(run: Any, clinics: list[Path], tmp_pa
 def test_the_same_file_gets_no_second_budget_by_being_asked_differently(
     run: Any, table: Path, tmp_path: Path
 ) -> None:
-    out = ("--out", tmp_path / "m.json")
+    out = ("--out", tmp_path / "m.json", "--new-ledger", "--person", "person")
     assert run("calibrate", table, "--source-column", "hospital", *out)[0] == 0
     (tmp_path / "link.csv").symlink_to(table)
     (tmp_path / "sub").mkdir()
@@ -353,14 +382,14 @@ def test_the_same_file_gets_no_second_budget_by_being_asked_differently(
     ):
         code, _, stderr = run("calibrate", *args, *out)
         assert code == 2, args
-        assert "already has ledgers" in stderr
+        assert "already has" in stderr
     assert not (tmp_path / "books").exists()
     # A table that grew by a hospital is no other table.
     with open(table, "a") as file:
         file.write("H/9,p99,0.5,1\n")
     code, stdout, stderr = run("calibrate", table, "--source-column", "hospital", *out, "--json")
     assert code == 0
-    assert "created 1 ledgers" in stderr
+    assert "1 ledger with a total" in stderr
     assert len(json.loads(stdout)["dropped"]) == 4
 
 
@@ -405,13 +434,21 @@ BAD = {
     "no rows": ("fit", "norows.npz"),
     "an unknown ending": ("evaluate", "x.txt"),
     "an unknown objective": ("fit", "good.npz", "--objective", "best"),
-    "an unknown method": ("calibrate", "good.npz", "--method", "acct", "--out", "m.json"),
-    "one-source from afar": ("calibrate", "good.npz", "--method", "one-source", "--out", "m.json"),
-    "epsilon 0": ("calibrate", "good.npz", "--epsilon", "0", "--out", "m.json"),
-    "a negative epsilon": ("calibrate", "good.npz", "--epsilon", "-1", "--out", "m.json"),
-    "the same source twice": ("calibrate", "good.npz", "good.npz", "--out", "m.json"),
-    "no folder for the map": ("calibrate", "good.npz", "--out", "none/m.json"),
-    "no column": ("calibrate", "t.csv", "--source-column", "ward", "--out", "m.json"),
+    "an unknown method": ("calibrate", "good.npz", *NEW, "--method", "acct", "--out", "m.json"),
+    "one-source from afar": (
+        "calibrate",
+        "good.npz",
+        *NEW,
+        "--method",
+        "one-source",
+        "--out",
+        "m.json",
+    ),
+    "epsilon 0": ("calibrate", "good.npz", *NEW, "--epsilon", "0", "--out", "m.json"),
+    "a negative epsilon": ("calibrate", "good.npz", *NEW, "--epsilon", "-1", "--out", "m.json"),
+    "the same source twice": ("calibrate", *NEW, "good.npz", "good.npz", "--out", "m.json"),
+    "no folder for the map": ("calibrate", "good.npz", *NEW, "--out", "none/m.json"),
+    "no column": ("calibrate", "t.csv", *NEW, "--source-column", "ward", "--out", "m.json"),
     "a broken map": ("apply", "broken.json", "good.npz", "--out", "o.csv"),
     "an unknown output": ("apply", "map.json", "good.npz", "--out", "o.xlsx"),
     "a picture of unknown kind": ("evaluate", "good.npz", "--plot", "p.doc"),
@@ -422,10 +459,51 @@ BAD = {
     "a wrong policy": ("source", "check", "good.npz", "--policy", "bad.toml"),
     "an unknown option": ("fit", "good.npz", "--speed", "1"),
     "bins out of range": ("evaluate", "good.npz", "--bins", "0"),
-    "an output that is an input": ("calibrate", "good.npz", "--out", "good.npz"),
+    "an output that is an input": ("calibrate", "good.npz", *NEW, "--out", "good.npz"),
     "an applied output that is an input": ("apply", "map.json", "good.npz", "--out", "good.npz"),
-    "a campaign with a slash": ("calibrate", "good.npz", "--campaign", "a/b", "--out", "m.json"),
-    "a row limit without ids": ("calibrate", "good.npz", "--policy", "two.toml", "--out", "m.json"),
+    "a campaign with a slash": (
+        "calibrate",
+        "good.npz",
+        *NEW,
+        "--campaign",
+        "a/b",
+        "--out",
+        "m.json",
+    ),
+    "a row limit without ids": (
+        "calibrate",
+        "good.npz",
+        *NEW,
+        "--policy",
+        "two.toml",
+        "--out",
+        "m.json",
+    ),
+    "no ledger yet": ("calibrate", "good.npz", "--out", "m.json"),
+    "a new ledger for whom": ("calibrate", "good.npz", "--new-ledger", "--out", "m.json"),
+    "both units": ("ledger", "create", "good.npz", "--per-row", "--person", "person"),
+    "an unknown person column": ("ledger", "create", "t.csv", "--person", "patient"),
+    "more than a new ledger holds": ("calibrate", "good.npz", *NEW, "--epsilon", "2", "--out", "m"),
+    "a missing list": (
+        "calibrate",
+        "t.csv",
+        *NEW,
+        "--source-column",
+        "label",
+        "--source-list",
+        "x",
+        "--out",
+        "m.json",
+    ),
+    "a list without a column": (
+        "calibrate",
+        "t.csv",
+        *NEW,
+        "--source-list",
+        "good.txt",
+        "--out",
+        "m.json",
+    ),
     "an epsilon too small to split": ("demo", "--epsilon", "1e-9", "--out", "d"),
 }
 
@@ -441,6 +519,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     Path("cut.npz").write_bytes(good.read_bytes()[:300])
     Path("broken.json").write_text('{"format": "privcal-map", "ver')
     Path("bad.toml").write_text("epsilon = 'much'")
+    Path("good.txt").write_text("A\nB\n")
     Path("two.toml").write_text("rows_per_person = 2")
     Path("t.csv").write_text("label,probability\n1,0.5\n")
     privcal.TemperatureMap(2.0).save("map.json")
@@ -463,14 +542,15 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
 def test_json_goes_alone_to_standard_output(run: Any, clinics: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "m.json"
     commands: list[tuple[object, ...]] = [
-        ("calibrate", *clinics, "--out", out),
+        ("calibrate", *clinics, *NEW, "--out", out),
         ("fit", clinics[0]),
         ("evaluate", clinics[0]),
         ("apply", out, clinics[0], "--out", tmp_path / "o.csv"),
-        ("ledger", "create", tmp_path / "l.db"),
-        ("ledger", "show", tmp_path / "l.db"),
-        ("ledger", "budget", tmp_path / "l.db", "--epsilon", 1),
-        ("ledger", "reconcile", tmp_path / "l.db"),
+        ("ledger", "create", save(tmp_path / "new.npz", seed=9), "--per-row"),
+        ("ledger", "show", tmp_path / "new.npz"),
+        ("ledger", "policy", tmp_path / "new.npz", "--epsilon", 1),
+        ("ledger", "attach", tmp_path / "new.npz", save(tmp_path / "later.npz", seed=8)),
+        ("ledger", "reconcile", tmp_path / "new.npz.ledger"),
         ("source", "check", clinics[0]),
     ]
     for command in commands:

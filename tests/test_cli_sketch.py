@@ -13,7 +13,7 @@ import pytest
 import privcal
 from privcal.sketch import Reading
 from tests.conftest import random_scores
-from tests.test_cli import save
+from tests.test_cli import NEW, save
 
 ESTIMATES = {
     "accuracy", "confidence_before", "confidence_after", "ece_before", "ece_after",
@@ -31,10 +31,10 @@ def clean(tmp_path: Path) -> Path:
     return save(tmp_path / "clean.npz", rows=300, seed=50)
 
 
-def take(run: Any, folder: Path, name: str, *args: object) -> dict[str, Any]:
+def take(run: Any, folder: Path, name: str, *args: object, new: Any = NEW) -> dict[str, Any]:
     """calibrate --method sketch into NAME.json and NAME-map.json."""
     code, stdout, stderr = run(
-        "calibrate", *args, "--method", "sketch", "--json",
+        "calibrate", *args, *new, "--method", "sketch", "--json",
         "--out", folder / f"{name}-map.json", "--sketch", folder / f"{name}.json",
     )  # fmt: skip
     assert code == 0, stderr
@@ -55,7 +55,7 @@ def test_a_sketch_is_taken_saved_and_read_again(
 ) -> None:
     public = ("--public", clean) if with_public else ()
     said = take(run, tmp_path, "s", *clinics, "--epsilon", 0.6, *public)
-    assert said["spent"] == {c.name: 0.6 for c in clinics}
+    assert said["spent"] == {c.stem: 0.6 for c in clinics}
     for clinic in clinics:
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 6 * 10**8
     check_estimates(said["evaluation"], 0.6)
@@ -84,8 +84,9 @@ def test_people_are_told_that_nothing_was_measured(
     out = ("--out", tmp_path / "m.json", "--sketch", tmp_path / "s.json")
     picture = tmp_path / "r.svg"
     code, stdout, _ = run(
-        "calibrate", *clinics, "--method", "sketch", "--epsilon", 0.001, *out, "--plot", picture
-    )
+        "calibrate", *clinics, *NEW, "--method", "sketch", "--epsilon", 0.001, *out,
+        "--plot", picture,
+    )  # fmt: skip
     assert code == 0
     assert "estimated under ε = 0.001, not measured" in stdout
     assert "temperature" not in stdout  # it is a curve
@@ -120,21 +121,21 @@ def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     assert json.loads(stdout) == {
         "out": str(whole),
         "answers": 5,
-        "spent": {"clinic-0.npz": 0.1, "clinic-1.npz": 0.1, "clinic-2.npz": 0.3, "clinic-3.npz": 0.2},
+        "spent": {"clinic-0": 0.1, "clinic-1": 0.1, "clinic-2": 0.3, "clinic-3": 0.2},
     }  # fmt: skip
     for clinic, spent in json.loads(stdout)["spent"].items():
-        assert privcal.Ledger(tmp_path / f"{clinic}.ledger").nano_spent / 1e9 == spent
+        assert privcal.Ledger(tmp_path / f"{clinic}.npz.ledger").nano_spent / 1e9 == spent
     before = whole.read_bytes()
     code, _, stderr = run("sketch", "merge", whole, b, "--out", tmp_path / "more.json")
     assert code == 2
-    assert f"{b}: the answer of 'clinic-2.npz'" in stderr
+    assert f"{b}: the answer of 'clinic-2'" in stderr
     assert "already merged" in stderr
     assert not (tmp_path / "more.json").exists()
     assert run("sketch", "merge", b, a, "--out", tmp_path / "other.json")[0] == 0
     assert (tmp_path / "other.json").read_bytes() == before
     code, stdout, _ = run("sketch", "show", whole)
     assert code == 0
-    assert "clinic-2.npz answered 2 times, for ε = 0.3 in all" in stdout
+    assert "clinic-2 answered 2 times, for ε = 0.3 in all" in stdout
     assert "model: net" in stdout
     assert "not counts" in stdout
     code, stdout, _ = run("sketch", "show", whole, "--json")
@@ -163,7 +164,7 @@ def test_binary_probabilities_go_from_a_table_of_hospitals_to_a_calibrated_one(
     )
     frame.write_csv(tmp_path / "icu.csv")
     said = take(run, tmp_path, "icu", tmp_path / "icu.csv", "--source-column", "hospital")
-    assert set(said["spent"]) == {f"icu.csv:H{i}" for i in range(20)}
+    assert set(said["spent"]) == {f"H{i}" for i in range(20)}
     assert set(said["spent"].values()) == {1.0}
     check_estimates(said["evaluation"], 1.0)
     code, _, _ = run(
@@ -192,7 +193,8 @@ def test_rows_of_one_person_widen_the_noise_that_is_reckoned_with(run: Any, tmp_
         for i in range(3)
     ]
     (tmp_path / "p.toml").write_text("epsilon = 3\nrows_per_person = 3\n")
-    said = take(run, tmp_path, "s", *clinics, "--policy", tmp_path / "p.toml")
+    new = ("--new-ledger", "--person", "person")
+    said = take(run, tmp_path, "s", *clinics, "--policy", tmp_path / "p.toml", new=new)
     saved = privcal.Sketch.load(tmp_path / "s.json")
     assert [e.rows_per_person for e in saved.entries] == [3, 3, 3]
     assert said["map"]["provenance"]["options"] == {"rows_per_person": 3}
@@ -202,12 +204,12 @@ def test_rows_of_one_person_widen_the_noise_that_is_reckoned_with(run: Any, tmp_
 def test_a_source_that_refuses_is_not_in_the_sketch(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    privcal.Ledger.create(f"{clinics[1]}.ledger", 0.1)
+    privcal.create_ledgers(clinics[1], privcal.Policy(0.1), per_row=True)
     said = take(run, tmp_path, "s", *clinics)
-    assert list(said["dropped"]) == ["clinic-1.npz"]
+    assert list(said["dropped"]) == ["clinic-1"]
     saved = privcal.Sketch.load(tmp_path / "s.json")
-    assert [e.source for e in saved.entries] == ["clinic-0.npz", "clinic-2.npz", "clinic-3.npz"]
-    assert said["spent"]["clinic-1.npz"] == 0.0
+    assert [e.source for e in saved.entries] == ["clinic-0", "clinic-2", "clinic-3"]
+    assert said["spent"]["clinic-1"] == 0.0
 
 
 def test_nothing_the_commands_say_carries_the_number_of_rows(
@@ -224,8 +226,9 @@ def test_nothing_the_commands_say_carries_the_number_of_rows(
         monkeypatch.chdir(folder)
         save(folder / "clinic.npz", rows=rows, seed=rows)
         args = ("--method", "sketch", "--campaign", "c", "--out", "m.json", "--sketch", "s.json")
-        _, said, _ = run("calibrate", "clinic.npz", *args)
-        heard.append([said, Path("s.json").read_bytes()])
+        _, said, _ = run("calibrate", "clinic.npz", *NEW, *args)
+        id = privcal.Ledger("clinic.npz.ledger").id.encode()  # random, and no count
+        heard.append([said, Path("s.json").read_bytes().replace(id, b"")])
         for command in (("show", "s.json"), ("fit", "s.json", "--out", "f.json")):
             heard[-1].append(run("sketch", *command)[1])
         heard[-1].append(Path("f.json").read_bytes())
@@ -242,15 +245,15 @@ def test_an_interrupted_write_is_finished_without_paying_again(
 
     with monkeypatch.context() as disk:
         disk.setattr(privcal.Sketch, "save", full)
-        code, _, stderr = run("calibrate", *args)
+        code, _, stderr = run("calibrate", *args, *NEW)
     assert code == 1
-    campaign = stderr.split("--campaign ")[1].split()[0]
-    assert run("calibrate", *args, "--campaign", campaign)[0] == 0
-    assert privcal.Sketch.load(tmp_path / "s.json").spent == {c.name: 1.0 for c in clinics}
+    assert "come back free with the same command" in stderr
+    assert run("calibrate", *args, *NEW)[0] == 0
+    assert privcal.Sketch.load(tmp_path / "s.json").spent == {c.stem: 1.0 for c in clinics}
     assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
 
 
-CALIBRATE = ("calibrate", "good.npz", "--out", "m.json")
+CALIBRATE = ("calibrate", "good.npz", *NEW, "--out", "m.json")
 SKETCH = (*CALIBRATE, "--method", "sketch")
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "public scores for another method": (
@@ -270,7 +273,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "no such public scores": ((*SKETCH, "--public", "none.npz"), "there is no file none.npz"),
     "too few public scores": ((*SKETCH, "--public", "few.npz"), "at least 50 rows, not 20"),
     "public scores of another model": (
-        (*SKETCH, "--public", "three.npz"), "three.npz has scores of 3 classes and"),
+        (*SKETCH, "--public", "three.npz"), "the public rows have scores of 3 classes and"),
     "a source as public scores": (
         (*SKETCH, "clean.npz", "--public", "clean.npz"), "clean.npz is a source"),
     "a sketch measured": (("evaluate", "sketch.json"), "say --private"),
@@ -310,8 +313,8 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     Path("p.toml").write_text("epsilon = 1\n")
     privcal.TemperatureMap(2.0).save("map.json")
     query = Reading.of().query
-    one = privcal.Source(random_scores(9)).answer(query, 1.0, "c").values
-    sketch = privcal.Sketch.of(query, {"s": one.tolist()}, 10**9, asker="local", campaign="c")
+    one = privcal.Source(random_scores(9), ledger=None).answer(query, 1.0, "c").values
+    sketch = privcal.Sketch.of(query, {"s": one.tolist()}, {}, 10**9, asker="local", campaign="c")
     sketch.save("sketch.json")
     sketch.save("sketch.png")
     Path("cut.json").write_bytes(Path("sketch.json").read_bytes()[:200])

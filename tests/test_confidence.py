@@ -358,9 +358,7 @@ LAYOUTS = {
 }
 
 
-# The kernel's docstring says why this one is left out.
-OUTSIDE_THE_PROOF = (("probabilities", np.float64), "mirrored")
-LAID_OUT = {(form, layout) for form in positions.FORMS for layout in LAYOUTS} - {OUTSIDE_THE_PROOF}
+LAID_OUT = {(form, layout) for form in positions.FORMS for layout in LAYOUTS}
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 129, 4097, 10_000])

@@ -132,7 +132,7 @@ def test_the_hospitals_example_runs_from_end_to_end(
     assert durable["epsilon_in_each_ledger"] == [1.0]
     again = durable["asked_again_under_the_same_name"]
     assert again == {"epsilon_in_each_ledger": [1.0], "same_answers": True}
-    assert "only 0 of 12 sources are left" in durable["asked_again_under_another_name"]
+    assert "only 0 of 12 sources can answer" in durable["asked_again_under_another_name"]
 
 
 def test_splits_are_seeded_and_noise_is_not(example: Any, icu: Path) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+import privcal
 from privcal.errors import REFUSALS, InputError, Refused
+from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, BinnedGap, Gap, Hats
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
@@ -30,6 +35,8 @@ from privcal.federation.messages import (
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, BOB, MODEL, message, question, signer
 
+ID = "0123456789abcdef" * 2
+
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,7 +49,7 @@ def place(kits: Path) -> site.Site:
     data = parts.write_rows(kits / "site-1" / "data" / "scores.npz", 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVCAL_MARKS", str(kits / "marks.db"))
-        return site.init(kits / "site-1", data, 10.0, model=MODEL, delay=0.1)
+        return site.init(kits / "site-1", data, Policy(10.0, model=MODEL), delay=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -320,7 +327,8 @@ def test_a_signer_needs_a_key_and_a_certificate(kits: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "reply", [Reply((1, -(2**61)), 1, None), Reply((0, 0), 3, 900), Reply(refused="over_budget")]
+    "reply",
+    [Reply((1, -(2**61)), 1, None, ID), Reply((0, 0), 3, 900, ID), Reply(refused="over_budget")],
 )
 def test_a_reply_comes_through_unchanged(reply: Reply) -> None:
     assert read_reply(reply.text(), 2) == reply
@@ -332,7 +340,7 @@ def test_a_refusal_is_a_code_and_nothing_else(code: str) -> None:
 
 
 def replying(**facts: Any) -> str:
-    return json.dumps({"values": [1, 2], "rows_per_person": 1, **facts})
+    return json.dumps({"values": [1, 2], "rows_per_person": 1, "ledger": ID, **facts})
 
 
 @pytest.mark.parametrize(
@@ -369,6 +377,8 @@ def replying(**facts: Any) -> str:
         (replying(max_rows=0), "max_rows"),
         (replying(max_rows=2**31), "max_rows"),
         (replying(max_rows="many"), "max_rows"),
+        (replying(ledger="John Smith"), "ledger has no id"),
+        (replying(ledger=7), "ledger has no id"),
         ('{"refused": "because of John Smith"}', "unknown code"),
         ('{"refused": ["asker"]}', "unknown code"),
         ('{"refused": "asker", "why": "John Smith"}', "unknown code"),
@@ -451,18 +461,18 @@ def test_when_a_reply_leaves_does_not_depend_on_the_rows(
     (folder / "local").mkdir(parents=True)
     (folder / "startup").symlink_to(kits / "site-1" / "startup")
     data = parts.write_rows(tmp_path / "rows.npz", rows)
-    place = site.init(folder, data, 10.0, model=MODEL, delay=20.0)
+    place = site.init(folder, data, Policy(10.0, model=MODEL), delay=20.0)
     clock = Clock()
     monkeypatch.setattr(executor, "time", clock)
-    real = site.read_scores
+    real = opening.Data.read
 
-    def slowly(path: Path) -> Any:
+    def slowly(data: opening.Data) -> Any:
         clock.now += rows / 1000
         if what == "failure":
             raise InputError("the row of John Smith is odd")
-        return real(path)
+        return real(data)
 
-    monkeypatch.setattr(site, "read_scores", slowly)
+    monkeypatch.setattr(opening.Data, "read", slowly)
     asked = question("timing", model="another" if what == "refusal" else MODEL)
     sent = executor.SiteExecutor().execute(
         "privcal", {"message": ann.sign(asked)}, Context(place, app), None
@@ -489,9 +499,8 @@ def test_a_policy_rules_whatever_is_signed(
     (folder / "local").mkdir(parents=True)
     (folder / "startup").symlink_to(kits / "site-1" / "startup")
     data = parts.write_rows(tmp_path / "rows.npz", 20)
-    site.init(folder, data, 1.0, model=MODEL, epsilon_per_request=0.6, askers=(ANN,))
-    settings = folder / "local" / site.SETTINGS
-    settings.write_text(settings.read_text() + 'queries = ["gap"]\n')
+    rules = Policy(1.0, 0.6, ("gap",), 1, (ANN,), MODEL)
+    made = site.init(folder, data, rules)
 
     def ask(*args: Any, **more: Any) -> str | None:
         try:
@@ -511,6 +520,85 @@ def test_a_policy_rules_whatever_is_signed(
     assert ask("b", epsilon=0.400000001) == "over_budget"
     assert ask("b", epsilon=0.4) is None
     assert ask("c", epsilon=1e-9) == "over_budget"
-    settings.write_text(settings.read_text().replace(ANN, BOB))
+    Ledger(made.ledger).set_policy(replace(rules, askers=(BOB,)))
     assert ask("a", epsilon=0.6) == "asker"
     assert Ledger(folder / "local" / site.LEDGER).nano_spent == 10**9
+
+
+ODD_ROWS: dict[str, dict[str, Any]] = {
+    "a logit that is not a number": {"logit": float("nan")},
+    "an infinite logit": {"logit": float("inf")},
+    "a label out of range": {"label": 10},
+    "a label that is no whole number": {"label": 0.5},
+    "a typo": {"logit": "0.5.1"},
+    "an empty cell": {"logit": None},
+    "text for a label": {"label": "malignant"},
+    "a label beyond 64 bits": {"label": "99999999999999999999"},
+    "a stray quotation mark": {"logit": '"0.5'},
+    "a comma too many": {"logit": "0,5"},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_ROWS)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_no_refusal_tells_whether_a_malformed_row_is_there(
+    kits: Path, tmp_path: Path, app: str, ann: Signer, kits_bob: Signer, odd: str, kind: str
+) -> None:
+    """Neither to someone the policy does not admit, nor when the budget is used up, nor else."""
+    folder = tmp_path / "site-1"
+    (folder / "local").mkdir(parents=True)
+    (folder / "startup").symlink_to(kits / "site-1" / "startup")
+    lines = [[f"{(7 * i + j) % 5}.5" for j in range(10)] + [str(i % 10)] for i in range(20)]
+    header = [f"logit_{j}" for j in range(10)] + ["label"]
+    data = write_table(tmp_path / f"rows.{kind}", header, lines)
+    rules = Policy(1.0, 0.6, None, 1, (ANN,), MODEL)
+    made = site.init(folder, data, rules, delay=0.1, warn=lambda text: None)
+
+    def said(by: Signer, campaign: str, **more: Any) -> str | None:
+        app_of = app if by is ann else str(parts.job_of(kits, "site-1", tmp_path / campaign, BOB))
+        try:
+            sent = by.sign(question(campaign, **more))
+            return executor.answer(site.Site.load(folder), sent, app_of).refused
+        except Refused as refusal:
+            return refusal.code
+
+    def ask_all(name: str) -> list[str | None]:
+        return [
+            said(kits_bob, f"stranger-{name}"),
+            said(ann, f"model-{name}", model="another"),
+            said(ann, f"dear-{name}", epsilon=0.7),
+            said(ann, f"good-{name}", epsilon=0.25),
+            said(ann, f"over-{name}", epsilon=0.6),
+        ]
+
+    before = ask_all("before")
+    assert before == ["asker", "model", "over_request_limit", None, None]
+    row = list(lines[0])
+    row[3] = ODD_ROWS[odd].get("logit", row[3])
+    row[10] = ODD_ROWS[odd].get("label", row[10])
+    write_table(data, header, [*lines[:10], row, *lines[10:]])
+    with pytest.raises(InputError):
+        privcal.read_scores(data)  # its owner is told
+    ledger = Ledger(made.ledger)
+    ledger.set_policy(replace(ledger.policy, epsilon=2.0))
+    assert ask_all("after") == before
+    ledger.set_policy(replace(ledger.policy, epsilon=1.0))
+    assert said(ann, "used-up", epsilon=0.1) == "over_budget"
+
+
+@pytest.fixture(scope="module")
+def kits_bob(kits: Path) -> Signer:
+    return signer(kits, BOB)
+
+
+def write_table(path: Path, header: list[str], lines: list[list[Any]]) -> Path:
+    """As CSV, or as Parquet of text."""
+    if path.suffix == ".csv":
+        text = [",".join("" if cell is None else str(cell) for cell in line) for line in lines]
+        path.write_text("\n".join([",".join(header), *text]) + "\n")
+    else:
+        columns = zip(
+            *([None if c is None else str(c) for c in line] for line in lines), strict=True
+        )
+        pl.DataFrame(dict(zip(header, map(list, columns), strict=True))).write_parquet(path)
+    return path

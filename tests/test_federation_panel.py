@@ -19,7 +19,7 @@ from privcal.errors import CalibrationError, InputError, Refused
 from privcal.privacy.epsilon import NANO
 from privcal.privacy.ledger import Key, Ledger
 from privcal.privacy.mechanism import add_noise
-from privcal.queries import FAMILY, GRID, BinnedGap, Gap, Hats, Nll
+from privcal.queries import FAMILY, GRID, BinnedGap, CellHistogram, Gap, Hats, Nll
 from privcal.source import Answer
 from tests.conftest import random_scores
 
@@ -53,6 +53,9 @@ class Flaky:
         self.asker, self.rows_per_person = "ann", 1
         self.fail, self.asked, self.crash = fail, 0, math.inf
 
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        return {}
+
     def ask(
         self, names: Sequence[str], asked: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
@@ -68,7 +71,7 @@ class Flaky:
 def sources() -> dict[str, privcal.Source]:
     return {
         f"s{n}": privcal.Source(
-            random_scores(40, seed=n), privcal.Policy(epsilon=5.0), name=f"s{n}"
+            random_scores(40, seed=n), privcal.Policy(epsilon=5.0), name=f"s{n}", ledger=None
         )
         for n in range(4)
     }
@@ -91,7 +94,9 @@ def test_a_resumed_campaign_asks_the_same_questions_whoever_is_there_now(
     with pytest.raises(CalibrationError):
         calibrate(Recorded(panel, campaign))
     if now == "one more":
-        sources["new"] = privcal.Source(random_scores(40), privcal.Policy(epsilon=5.0), name="new")
+        sources["new"] = privcal.Source(
+            random_scores(40), privcal.Policy(epsilon=5.0), name="new", ledger=None
+        )
     again = Flaky(sources)
     if now == "one away":
         again.names = [name for name in again.names if name != "s2"]
@@ -125,7 +130,9 @@ def test_a_finished_campaign_resumed_asks_nobody(
 
 
 def test_a_site_that_was_late_last_is_asked_again_when_resumed(tmp_path: Path) -> None:
-    rows = {"s": privcal.Source(random_scores(40), privcal.Policy(epsilon=5.0), name="s")}
+    rows = {
+        "s": privcal.Source(random_scores(40), privcal.Policy(epsilon=5.0), name="s", ledger=None)
+    }
     with pytest.warns(SourceDropped), pytest.raises(CalibrationError):
         calibrate(Recorded(Flaky(rows, s=2), Campaign.start(tmp_path, {})))
     result = calibrate(Recorded(Flaky(rows), Campaign.resume(tmp_path)))
@@ -178,7 +185,7 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
     assert begun.plan["campaign"] == "trial"
     # Nobody was asked yet (the server could not be reached, say): it may begin again.
     begun = open_campaign(out, plan, False, "trial")
-    begun.keep("s", question(), [1.0])
+    begun.keep("s", question(), Answer(np.ones(1), 1, Key("ann", "trial"), "id"))
     with pytest.raises(InputError, match="holds a campaign already"):
         open_campaign(out, plan, False, None)
     assert open_campaign(out, plan, True, None).plan == begun.plan
@@ -247,7 +254,7 @@ def test_a_reply_is_judged_by_the_smaller_of_two_declared_numbers_of_rows(kits: 
     value = 200 * GRID
 
     def said(ours: int | None, theirs: int | None, per_person: int = 1) -> Any:
-        reply = Reply((value,), per_person, theirs).text()
+        reply = Reply((value,), per_person, theirs, "0" * 32).text()
         return Sites(kits / ANN, max_rows=ours)._answer(reply, asked)
 
     assert isinstance(said(None, None), Answer)
@@ -292,7 +299,7 @@ def carried(kits: Path, monkeypatch: pytest.MonkeyPatch, *said: Any, timeout: in
 def test_answers_come_as_they_arrive_and_a_command_that_fails_is_tried_again(
     kits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good, bad = Reply((GRID,)).text(), '{"refused": "model"}'
+    good, bad = Reply((GRID,), ledger="0" * 32).text(), '{"refused": "model"}'
     sites = carried(
         kits, monkeypatch, RuntimeError("busy"), {"ticket": 3}, {"replies": {"b": good}},
         {"replies": {"b": bad, "stranger": good}}, {"replies": {"a": bad, "b": good}}, timeout=5,
@@ -431,19 +438,44 @@ def rows(tmp_path: Path) -> Path:
 
 
 def test_a_site_is_set_up_once(folder: Path, rows: Path) -> None:
-    made = site.init(
-        folder, rows, 2.0, model=MODEL, askers=(ANN,), epsilon_per_request=0.5, delay=1, max_rows=40
-    )
+    rules = privcal.Policy(2.0, 0.5, None, 1, (ANN,), MODEL)
+    made = site.init(folder, rows, rules, delay=1, max_rows=40)
     assert made == site.Site.load(folder)
-    assert made.policy == privcal.Policy(2.0, 0.5, None, 1, (ANN,), MODEL)
+    assert made.source().policy == rules
     assert (made.delay, made.max_rows) == (1.0, 40)
     assert (folder / "local" / site.SETTINGS).stat().st_mode & 0o077 == 0
-    assert Ledger(made.ledger).nano_total == 2 * NANO
+    ledger = Ledger(made.ledger)
+    assert (ledger.unit, ledger.facts.name) == ("row", "site")
     with pytest.raises(InputError, match="exists already"):
-        site.init(folder, rows, 2.0)
+        site.init(folder, rows, rules)
     (folder / "local" / site.SETTINGS).unlink()
     with pytest.raises(InputError, match=r"privcal.ledger exists already"):
-        site.init(folder, rows, 2.0)
+        site.init(folder, rows, rules)
+
+
+def test_a_second_site_over_the_same_data_gets_no_second_budget(
+    folder: Path, rows: Path, tmp_path: Path
+) -> None:
+    first = site.init(folder, rows, privcal.Policy(2.0))
+    (tmp_path / "other" / "local").mkdir(parents=True)
+    with pytest.raises(InputError, match="has the ledger"):
+        site.init(tmp_path / "other", rows, privcal.Policy(2.0))
+    second = site.init(tmp_path / "other", rows)
+    assert second.ledger.resolve() == first.ledger.resolve()
+    first.source().answer(Gap(), 1.5, "c")
+    with pytest.raises(privcal.Refused, match="over_budget"):
+        second.source().answer(Gap(), 1.0, "d")
+
+
+def test_a_site_counts_no_more_rows_than_it_declares_also_when_its_file_grows(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privcal.source.add_noise", lambda total, *_: total.tolist())
+    rows = parts.write_rows(tmp_path / "rows.npz", 60)
+    made = site.init(folder, rows, privcal.Policy(2.0), max_rows=60)
+    parts.write_rows(rows, 300)
+    counts = made.source().answer(CellHistogram(), 1.0, "c").values
+    assert counts.max() == 60  # of 300 rows far more than that are surely right
 
 
 @pytest.mark.parametrize(
@@ -458,18 +490,17 @@ def test_a_site_is_set_up_once(folder: Path, rows: Path) -> None:
         ({"delay": "2"}, "delay must be a number"),
         ({"delay": True}, "delay must be a number"),
         ({"delay": float("nan")}, "delay must be from"),
-        ({"epsilon": 0}, "policy epsilon"),
-        ({"epsilon": float("inf")}, "policy epsilon"),
-        ({"epsilon_per_request": -1}, "policy epsilon_per_request"),
-        ({"rows_per_person": 2}, "carry no person ids"),
-        ({"askers": "ann"}, "askers must be a list"),
+        ({"policy": None}, "has no ledger yet"),
+        ({"policy": privcal.Policy(rows_per_person=2)}, "there are no person ids"),
+        ({"policy": privcal.Policy(budget="person")}, "needs person ids"),
+        ({"person": "patient"}, "has no array patient"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(
     folder: Path, rows: Path, change: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InputError) as error:
-        site.init(folder, **{"data": rows, "epsilon": 1.0, **change})
+        site.init(folder, **{"data": rows, "policy": privcal.Policy(), **change})
     assert says in str(error.value)
     assert list((folder / "local").iterdir()) == []
 
@@ -478,26 +509,20 @@ def test_a_folder_that_is_no_sites_and_data_that_cannot_be_read(
     folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="has no local/"):
-        site.init(tmp_path / "elsewhere", tmp_path / "rows.npz", 1.0)
+        site.init(tmp_path / "elsewhere", tmp_path / "rows.npz")
     (tmp_path / "broken.npz").write_bytes(b"PK no")
     with pytest.raises(InputError, match=r"broken\.npz"):
-        site.init(folder, tmp_path / "broken.npz", 1.0)
+        site.init(folder, tmp_path / "broken.npz", privcal.Policy())
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("delay = ", "dealy = ", "no setting 'dealy'"),
-        ("[policy]", "[polices]", "no setting 'polices'"),
-        (
-            "epsilon = 2.0",
-            "epsilon = 2.0\nepsilom_per_request = 1",
-            "no setting 'epsilom_per_request'",
-        ),
-        ("epsilon = 2.0", 'epsilon = "2"', ""),
+        ("delay = ", "policy = 3\ndelay = ", "no setting 'policy'"),
         ("data = ", "data = 5 #", "data must be a path"),
         ("ledger = ", "# ledger = ", "ledger must be a path"),
-        ("[policy]", "[policy", "is not valid TOML"),
+        ("delay = ", "delay ", "is not valid TOML"),
         ("delay = 2.0", "delay = 0", "delay must be from"),
         ("delay = 2.0", "max_rows = -1", "max_rows must be"),
     ],
@@ -505,14 +530,11 @@ def test_a_folder_that_is_no_sites_and_data_that_cannot_be_read(
 def test_a_typo_in_the_settings_is_an_error_and_not_a_silence(
     folder: Path, rows: Path, old: str, new: str, says: str
 ) -> None:
-    site.init(folder, rows, 2.0)
+    site.init(folder, rows, privcal.Policy())
     path = folder / "local" / site.SETTINGS
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if not says:  # a number in quotes is read as that number, everywhere
-        assert site.Site.load(folder).policy.epsilon == 2.0
-        return
     with pytest.raises(InputError) as error:
         site.Site.load(folder)
     assert says in str(error.value)
@@ -528,6 +550,9 @@ def test_settings_that_are_gone_are_missed(folder: Path) -> None:
 
 def test_site_commands(run: Any, folder: Path, rows: Path) -> None:
     setup = ("site", "init", folder, "--data", rows, "--epsilon", 2, "--model", MODEL)
+    code, _, err = run(*setup)
+    assert (code, "--per-row" in err) == (2, True)
+    setup = (*setup, "--per-row")
     code, out, _ = run(*setup, "--json")
     assert code == 0
     assert json.loads(out)["ledger"].endswith(site.LEDGER)
@@ -543,6 +568,8 @@ def test_site_commands(run: Any, folder: Path, rows: Path) -> None:
     code, out, _ = run("site", "status", folder)
     assert code == 0
     assert "ε 0.5 of 2 is spent; 1.5 remains" in out
+    assert "Protected: one row" in out
+    assert "you are in the data may come to believe it with at most 88 of 100" in out
     assert run("site", "status", folder.parent)[0] == 2
     assert run("site", "init", folder.parent, "--data", rows, "--epsilon", 1)[0] == 2
     assert run("site", "init", folder)[0] == 2

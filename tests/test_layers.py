@@ -17,8 +17,11 @@ ORDER = [
     ["metrics"],
     ["queries", "fit"],
     ["privacy.epsilon"],
-    ["privacy.mechanism", "privacy.policy", "privacy.ledger"],
+    ["privacy.mechanism", "privacy.policy", "privacy.marks", "privacy.accounts"],
+    ["privacy.ledger"],
+    ["privacy.opening"],
     ["source"],
+    ["sources", "unfinished"],
     ["maps"],
     ["sketch"],
     ["methods.base"],
@@ -32,7 +35,7 @@ ORDER = [
     ["corruptions"],
     ["training"],
     ["advise"],
-    ["sketch.commands"],
+    ["sketch.commands", "owner_commands"],
     ["federation"],
     ["cli"],
 ]
@@ -48,6 +51,12 @@ METHODS_KNOW = {
 }  # fmt: skip
 
 
+MODULES = {
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    for p in PACKAGE.rglob("*.py")
+} - {"__init__", "privacy"}
+
+
 def imports(module: str) -> set[str]:
     path = PACKAGE.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -56,14 +65,10 @@ def imports(module: str) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == "privcal":
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("privcal."):
-            found.add((node.module or "").removeprefix("privcal."))
+            package = (node.module or "").removeprefix("privcal.")
+            inner = {f"{package}.{alias.name}" for alias in node.names} & MODULES
+            found |= inner or {package}
     return found - {"__version__", module}
-
-
-MODULES = {
-    ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-    for p in PACKAGE.rglob("*.py")
-} - {"__init__", "privacy"}
 
 
 def rank(module: str) -> int:

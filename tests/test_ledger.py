@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,12 +22,12 @@ from tests.conftest import random_scores
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    privcal.Ledger.create(tmp_path / "source.db")
+    privcal.Ledger.create(tmp_path / "source.db", unit="row")
     return tmp_path / "source.db"
 
 
 def source(path: Path | None, epsilon: float = 1.0) -> privcal.Source:
-    return privcal.Source(random_scores(30), privcal.Policy(epsilon=epsilon), path)
+    return privcal.Source(random_scores(30), privcal.Policy(epsilon=epsilon), ledger=path)
 
 
 def ask(path: Path, request: str, epsilon: float = 0.25, query: object = None) -> list[float]:
@@ -70,17 +73,19 @@ def test_the_cap_is_exact_to_the_last_nano(path: Path) -> None:
 
 def test_the_smaller_of_the_two_caps_rules(tmp_path: Path) -> None:
     path = tmp_path / "capped.db"
-    privcal.Ledger.create(path, 0.3)
+    privcal.Ledger.create(path, privcal.Policy(0.3), unit="row")
     ask(path, "a", 0.25)
     assert refusal(path, "b", 0.1) == "over_budget"
-    privcal.Ledger(path).set_total(5)
+    privcal.Ledger(path).set_policy(privcal.Policy(5))
     ask(path, "b", 0.75)
-    assert refusal(path, "c", 0.1) == "over_budget"  # now the policy's 1.0
+    assert refusal(path, "c", 0.1) == "over_budget"  # now the narrower policy's 1.0
 
 
 def test_one_ledger_adds_up_over_data_models_and_askers(path: Path) -> None:
     for week in range(4):
-        later = privcal.Source(random_scores(5 + week, seed=week), privcal.Policy(epsilon=1), path)
+        later = privcal.Source(
+            random_scores(5 + week, seed=week), privcal.Policy(epsilon=1), ledger=path
+        )
         later.answer(Gap(), 0.25, f"week-{week}", asker=f"asker-{week}")
     assert refusal(path, "week-5", 0.000000001) == "over_budget"
 
@@ -101,7 +106,7 @@ def test_a_ledger_that_disappears_while_in_use_is_refused(path: Path) -> None:
 def test_creating_never_overwrites(path: Path) -> None:
     ask(path, "a")
     with pytest.raises(privcal.InputError, match="never overwritten"):
-        privcal.Ledger.create(path)
+        privcal.Ledger.create(path, unit="row")
     assert source(path).spent == 0.25
 
 
@@ -110,7 +115,7 @@ def test_a_new_ledger_in_the_place_of_a_lost_one_starts_with_what_that_had_spent
 ) -> None:
     ask(path, "a", 0.7)
     path.unlink()
-    privcal.Ledger.create(path)
+    privcal.Ledger.create(path, unit="row")
     assert source(path).spent == 0.7
     assert refusal(path, "b", 0.4) == "over_budget"
 
@@ -145,13 +150,19 @@ def test_a_ledger_this_machine_never_saw_needs_its_owners_word(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(path, "a", 0.2)
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another-machine.db"))
+    on_another_machine(tmp_path, monkeypatch)
     assert refusal(path, "b") == "ledger_rolled_back"
     with pytest.raises(privcal.InputError, match="write_off"):
         privcal.Ledger(path).reconcile()
     privcal.Ledger(path).reconcile(write_off=0.5)
     assert source(path).spent == 0.7
     ask(path, "b", 0.3)
+
+
+def on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the marks of this one are not."""
+    shutil.rmtree(tmp_path / "elsewhere")
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another-machine" / "marks.db"))
 
 
 @pytest.mark.parametrize("damage", ["garbage", "empty", "truncated", "another database"])
@@ -177,13 +188,13 @@ def test_an_entry_whose_numbers_were_changed_is_noticed(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE entry SET epsilon = 1, spent = 1")
     assert refusal(path, "b", 0.1) == "unavailable"
-    with pytest.raises(privcal.InputError, match="damaged at entry 1"):
+    with pytest.raises(privcal.InputError, match="damaged at entry"):
         privcal.Ledger(path).entries()
 
 
 def test_a_bit_flipped_anywhere_never_frees_budget(tmp_path: Path) -> None:
     path = tmp_path / "capped.db"
-    privcal.Ledger.create(path, 0.9)
+    privcal.Ledger.create(path, privcal.Policy(0.9), unit="row")
     for i in range(3):
         ask(path, f"r{i}", 0.3)
     whole = path.read_bytes()
@@ -241,7 +252,7 @@ def test_what_goes_wrong_with_the_rows_is_unavailable_and_charged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = source(path)
-    monkeypatch.setattr(broken, "_exact", lambda query: 1 / 0)
+    monkeypatch.setattr(broken, "_exact", lambda *asked: 1 / 0)
     with pytest.raises(privcal.Refused) as refused:
         broken.answer(Gap(), 0.1, "a")
     assert str(refused.value) == "unavailable: the source cannot answer"
@@ -251,9 +262,10 @@ def test_what_goes_wrong_with_the_rows_is_unavailable_and_charged(
 
 def test_the_ledger_tells_what_left_when_to_whom_at_what_cost(path: Path) -> None:
     source(path).answer(Gap(2.0), 0.125, "spring/3/1", asker="acme")
-    [entry] = privcal.Ledger(path).entries()
+    policy, entry = privcal.Ledger(path).entries()
+    assert (policy.kind, policy.key) == ("policy", None)
     assert entry.key == Key("acme", "spring", 3, 1)
-    assert entry.query == Gap(2.0).canonical()
+    assert entry.what == Gap(2.0).canonical()
     assert (entry.epsilon, entry.answered) == (0.125, True)
     assert entry.time.endswith("+00:00")
 
@@ -289,17 +301,17 @@ def test_another_spelling_of_its_path_does_not_forget_a_lost_ledger(
     path.unlink()
     (tmp_path / "sub").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    for spelling in (tmp_path / "sub" / ".." / path.name, tmp_path / "link" / path.name):
-        assert privcal.Ledger(spelling).known()
-    assert privcal.Ledger.create(tmp_path / "link" / path.name).nano_spent == 7 * NANO // 10
+    assert (
+        privcal.Ledger.create(tmp_path / "link" / path.name, unit="row").nano_spent
+        == 7 * NANO // 10
+    )
 
 
 def test_the_marks_remember_every_place_a_ledger_was_at(path: Path, tmp_path: Path) -> None:
     ask(path, "a", 0.5)
     path.rename(tmp_path / "moved.db")
     ask(tmp_path / "moved.db", "b", 0.2)
-    assert privcal.Ledger(path).known()
-    assert privcal.Ledger.create(path).nano_spent == 7 * NANO // 10
+    assert privcal.Ledger.create(path, unit="row").nano_spent == 7 * NANO // 10
 
 
 def test_a_copy_that_was_used_leaves_the_original_behind(path: Path, tmp_path: Path) -> None:
@@ -312,7 +324,7 @@ def test_a_fresh_ledger_put_in_the_place_of_a_spent_one_is_refused(
     path: Path, tmp_path: Path
 ) -> None:
     ask(path, "a", 0.9)
-    privcal.Ledger.create(tmp_path / "fresh.db")
+    privcal.Ledger.create(tmp_path / "fresh.db", unit="row")
     (tmp_path / "fresh.db").replace(path)
     assert refusal(path, "b", 0.5) == "ledger_rolled_back"
     privcal.Ledger(path).reconcile()
@@ -321,9 +333,9 @@ def test_a_fresh_ledger_put_in_the_place_of_a_spent_one_is_refused(
 
 def test_a_cap_changed_behind_the_ledgers_back_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "capped.db"
-    privcal.Ledger.create(path, 0.3)
+    privcal.Ledger.create(path, privcal.Policy(0.3), unit="row")
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE ledger SET total = 5000000000")
+        db.execute("UPDATE entry SET what = replace(what, '0.3', '5.0') WHERE kind = 'policy'")
     assert refusal(path, "a", 0.4) == "unavailable"
 
 
@@ -344,11 +356,11 @@ def test_an_answer_is_stored_once(path: Path) -> None:
 def test_looking_at_a_ledger_makes_no_files(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path / "not" / "there" / "marks.db"
-    monkeypatch.setenv("PRIVCAL_MARKS", str(elsewhere))
+    on_another_machine(tmp_path, monkeypatch)
     assert privcal.Ledger(path).nano_behind() is None
-    assert not privcal.Ledger(path).known()
-    assert not (tmp_path / "not").exists()
+    assert refusal(path, "a") == "ledger_rolled_back"
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "another-machine").exists()
 
 
 def test_marks_that_cannot_be_opened_are_told(
@@ -357,7 +369,7 @@ def test_marks_that_cannot_be_opened_are_told(
     (tmp_path / "file").touch()
     monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "file" / "marks.db"))
     with pytest.raises(privcal.InputError, match="high-water marks"):
-        privcal.Ledger.create(tmp_path / "l.db")
+        privcal.Ledger.create(tmp_path / "l.db", unit="row")
     assert not (tmp_path / "l.db").exists()
 
 
@@ -365,3 +377,113 @@ def test_marks_that_cannot_be_opened_are_told(
 def test_a_malformed_asker_is_a_bad_request(asker: object, path: Path) -> None:
     with pytest.raises(privcal.Refused, match="bad_request"):
         source(path).answer(Gap(), 0.1, "r", asker=asker)
+
+
+def test_a_stored_answer_that_was_changed_is_noticed(path: Path) -> None:
+    ask(path, "a", 0.1)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE entry SET answer = '[123]' WHERE answer IS NOT NULL")
+    assert refusal(path, "a", 0.1) == "unavailable"
+    with pytest.raises(privcal.InputError, match="damaged"):
+        privcal.Ledger(path).entries()
+
+
+@pytest.mark.parametrize("how", ["a folder in their place", "taken by somebody else"])
+def test_marks_that_cannot_be_written_cost_nothing(path: Path, tmp_path: Path, how: str) -> None:
+    ask(path, "a", 0.1)
+    marks = tmp_path / "elsewhere" / "marks.db"
+    if how == "a folder in their place":
+        marks.rename(tmp_path / "kept")
+        marks.mkdir()
+        assert refusal(path, "b", 0.1) == "unavailable"
+        marks.rmdir()
+        (tmp_path / "kept").rename(marks)
+    else:
+        with marks_locked_for_ever(marks):
+            assert refusal(path, "b", 0.1) == "unavailable"
+    assert source(path).spent == 0.1
+    ask(path, "b", 0.1)
+
+
+@contextmanager
+def marks_locked_for_ever(marks: Path) -> Iterator[None]:
+    """As good as read-only, for whoever runs the tests as root too."""
+    with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect(marks)) as other:
+        patch.setattr("privcal.privacy.marks.BUSY_SECONDS", 0.05)
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def test_two_copies_of_a_ledger_asked_in_turn_are_told_apart(path: Path, tmp_path: Path) -> None:
+    """Also where both have spent the same: the mark knows the entry, not the amount alone."""
+    copy = Path(shutil.copy(path, tmp_path / "copy.db"))
+    ask(path, "a", 0.25)
+    assert refusal(copy, "b", 0.25) == "ledger_rolled_back"
+    privcal.Ledger(copy).reconcile()
+    assert privcal.Ledger(copy).nano_spent == privcal.Ledger(path).nano_spent
+    assert refusal(path, "c", 0.25) == "ledger_rolled_back"
+    assert not privcal.Ledger(path).in_step
+    ask(copy, "c", 0.25)
+
+
+def test_a_crash_between_ledger_and_mark_is_no_rollback(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as crash:
+        crash.setattr("privcal.privacy.marks.Marks.raise_to", lambda *_: None)
+        ask(path, "a", 0.25)
+    assert privcal.Ledger(path).in_step
+    ask(path, "b", 0.25)
+    assert source(path).spent == 0.5
+
+
+def test_the_marks_are_those_the_ledger_was_made_with(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of another account, with another HOME, judges by the same marks."""
+    ask(path, "a", 0.2)
+    backup = path.read_bytes()
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "of-cron" / "marks.db"))
+    ask(path, "b", 0.5)
+    path.write_bytes(backup)
+    assert refusal(path, "c", 0.1) == "ledger_rolled_back"
+    assert not (tmp_path / "of-cron").exists()
+    monkeypatch.delenv("PRIVCAL_MARKS")
+    assert refusal(path, "c", 0.1) == "ledger_rolled_back"
+
+
+def test_only_their_owner_can_read_the_marks(path: Path, tmp_path: Path) -> None:
+    assert (tmp_path / "elsewhere" / "marks.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_ledger_in_memory_does_not_multiply_by_a_fork() -> None:
+    fleeting = source(None)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            fleeting.answer(Gap(), 0.5, "r")
+            os.write(write, b"answered")
+        except privcal.Refused as refused:
+            os.write(write, refused.code.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    assert os.read(read, 100) == b"unavailable"
+    os.waitpid(child, 0)
+    os.close(read)
+    fleeting.answer(Gap(), 0.5, "r")
+
+
+def test_the_name_and_the_unit_are_fixed_when_a_ledger_is_made(tmp_path: Path) -> None:
+    ledger = privcal.Ledger.create(tmp_path / "ward.db", unit="person", name="Ward 7")
+    assert (ledger.facts.name, ledger.unit) == ("Ward 7", "person")
+    assert privcal.Ledger.create(tmp_path / "ward2.db", unit="row").facts.name == "ward2"
+    for wrong in ({"unit": "household"}, {"unit": "row", "name": "a\nb"}):
+        with pytest.raises(privcal.InputError):
+            privcal.Ledger.create(tmp_path / "x.db", **wrong)
+        assert not (tmp_path / "x.db").exists()
+    with pytest.raises(TypeError):
+        privcal.Ledger.create(tmp_path / "x.db")
+    with pytest.raises(TypeError):
+        privcal.Source(random_scores(3), privcal.Policy())

@@ -79,7 +79,7 @@ def test_a_source_hands_its_own_sensitivity_and_the_epsilon_charged_to_the_mecha
     )
     person = None if rows_per_person is None else [f"p{i % 4}" for i in range(10)]
     policy = privcal.Policy(epsilon=1.0, rows_per_person=rows_per_person or 1)
-    source = privcal.Source(random_scores(10, person=person), policy)
+    source = privcal.Source(random_scores(10, person=person), policy, ledger=None)
     shares = split(NANO, shrinkages + 1)
     for place, nano in enumerate(shares):
         source.answer(query, Fraction(nano, NANO), f"r/0/{place}")
@@ -98,7 +98,7 @@ def test_a_source_hands_its_own_sensitivity_and_the_epsilon_charged_to_the_mecha
 @pytest.mark.parametrize("shrinkages", [0, 5])
 def test_the_noise_in_answers_has_the_right_scale(query: Query, shrinkages: int) -> None:
     # An empty source answers with pure noise.
-    source = privcal.Source(random_scores(0), privcal.Policy(epsilon=1000))
+    source = privcal.Source(random_scores(0), privcal.Policy(epsilon=1000), ledger=None)
     epsilon = to_nano(1) // (shrinkages + 1)
     noise = np.concatenate(
         [source.answer(query, Fraction(epsilon, NANO), f"r/0/{i}").values for i in range(30)]

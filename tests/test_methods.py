@@ -112,7 +112,10 @@ def test_the_ledgers_add_up_to_exactly_epsilon_after_every_method(
 ) -> None:
     person = None if rows_per_person is None else [str(i % 7) for i in range(20)]
     policy = privcal.Policy(epsilon=1.0, rows_per_person=rows_per_person or 1)
-    sources = [privcal.Source(random_scores(20, seed=i, person=person), policy) for i in range(3)]
+    sources = [
+        privcal.Source(random_scores(20, seed=i, person=person), policy, ledger=None)
+        for i in range(3)
+    ]
     result = privcal.calibrate(sources, name, 0.7)
     cost = 0 if name == "uncalibrated" else 7 * NANO // 10
     assert [s.ledger.nano_spent for s in sources] == [cost] * 3
@@ -180,7 +183,7 @@ def test_histogram_binning_asks_once_with_all_of_epsilon() -> None:
 
 
 def test_one_source_cannot_be_asked_for_from_afar(scores: privcal.Scores) -> None:
-    source = privcal.Source(scores)
+    source = privcal.Source(scores, ledger=None)
     with pytest.raises(privcal.InputError, match="fit_local"):
         privcal.calibrate([source], "one-source")
     assert source.spent == 0
@@ -189,12 +192,12 @@ def test_one_source_cannot_be_asked_for_from_afar(scores: privcal.Scores) -> Non
 @pytest.mark.parametrize("objective", ["accuracy", "nll"])
 def test_one_source_is_the_owners_exact_fit_within_the_papers_range(objective: str) -> None:
     scores = random_scores(200, seed=6)
-    source = privcal.Source(scores)
+    source = privcal.Source(scores, ledger=None)
     exact = privcal.fit_temperature(scores, objective, (0.5, 3.0))
     assert source.fit_local(objective) == exact
     assert source.spent == 0
     perfect = privcal.Scores(logits=np.eye(3) * 4, labels=[0, 1, 2])
-    assert privcal.Source(perfect).fit_local(objective).temperature == 0.5
+    assert privcal.Source(perfect, ledger=None).fit_local(objective).temperature == 0.5
 
 
 def test_the_papers_defaults() -> None:
@@ -244,7 +247,7 @@ def test_a_new_method_is_one_registered_class() -> None:
             return [TemperatureMap(0.5)] * batch.runs
 
     try:
-        result = privcal.calibrate([privcal.Source(random_scores(3))], "half")
+        result = privcal.calibrate([privcal.Source(random_scores(3), ledger=None)], "half")
         assert result.map.temperature == 0.5
         assert "half" in methods.names()
         with pytest.raises(privcal.InputError, match="already registered"):

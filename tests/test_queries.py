@@ -172,8 +172,8 @@ def test_removing_a_person_moves_the_sums_by_at_most_rows_per_person_bounds(
     policy = privcal.Policy(rows_per_person=limit)
     data = _with_persons(data, ids)
     rest = data.take(np.array([person != who for person in ids]))
-    ledger = privcal.Ledger.in_memory()  # one secret for both
-    source, without = Source(data, policy, ledger), Source(rest, policy, ledger)
+    ledger = privcal.Ledger.in_memory(policy, unit="person")  # one secret for both
+    source, without = Source(data, policy, ledger=ledger), Source(rest, policy, ledger=ledger)
     moved = source._exact(query) - without._exact(query)
     assert np.abs(moved).sum() <= source.sensitivity(query) == limit * query.bound
 

@@ -424,10 +424,10 @@ def test_the_sum_of_a_row_is_its_own_to_the_last_bit(columns, dtype, order):
     """Also where NumPy adds up a lone row in another order than several."""
     rng = np.random.default_rng(columns)
     table = rng.dirichlet(np.ones(columns), 19).astype(dtype)
-    whole = scores_module._row_sums(np.asarray(table, order=order))
+    whole = scores_module._sums(np.asarray(table, order=order))
     for rows in (slice(0, 1), slice(18, 19), slice(3, 5), slice(0, 18), slice(None, None, 2)):
         for part in (table[rows], np.asfortranarray(table)[rows], table[rows].copy()):
-            assert scores_module._row_sums(part).tolist() == whole[rows].tolist()
+            assert scores_module._sums(part).tolist() == whole[rows].tolist()
     assert whole == pytest.approx(table.sum(axis=1, dtype=np.float64), rel=1e-12)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal.queries import GRID, Gap, Histogram, Nll
+from privcal.queries import GRID, CellHistogram, Gap, Histogram, Nll
 from privcal.source import rows_kept
 from tests.conftest import random_scores
 
@@ -22,7 +22,7 @@ def refusal(
 
 
 def test_answers_lie_on_the_grid(scores: privcal.Scores) -> None:
-    answer = privcal.Source(scores).answer(Histogram(), 0.25, "r1")
+    answer = privcal.Source(scores, ledger=None).answer(Histogram(), 0.25, "r1")
     assert answer.values.shape == (30,)
     assert np.array_equal(answer.values * GRID, np.round(answer.values * GRID))
     assert answer.epsilon == 0.25
@@ -42,7 +42,7 @@ def test_answers_lie_on_the_grid(scores: privcal.Scores) -> None:
 def test_the_policy_refuses_with_its_code_and_nothing_is_charged(
     policy: dict[str, object], more: dict[str, object], code: str, scores: privcal.Scores
 ) -> None:
-    source = privcal.Source(scores, privcal.Policy(**policy))
+    source = privcal.Source(scores, privcal.Policy(**policy), ledger=None)
     assert refusal(source, **more) == code
     assert source.spent == 0
 
@@ -60,13 +60,14 @@ def test_refusals_do_not_depend_on_rows() -> None:
     )
     for request in requests:
         codes = {
-            refusal(privcal.Source(random_scores(n, seed=n), policy), **request) for n in (0, 1, 50)
+            refusal(privcal.Source(random_scores(n, seed=n), policy, ledger=None), **request)
+            for n in (0, 1, 50)
         }
         assert len(codes) == 1
 
 
 def test_a_query_with_forged_parameters_is_a_bad_request(scores: privcal.Scores) -> None:
-    source = privcal.Source(scores)
+    source = privcal.Source(scores, ledger=None)
     forged = Gap()
     object.__setattr__(forged, "temperature", 1e9)
     assert refusal(source, forged) == "bad_request"
@@ -84,18 +85,18 @@ def test_a_query_that_lies_about_its_sensitivity_is_answered_by_our_own_copy(
     monkeypatch.setattr(
         "privcal.source.add_noise", lambda total, bound, nano: seen.append(bound) or [0]
     )
-    privcal.Source(scores).answer(Liar(), 0.5, "r")
+    privcal.Source(scores, ledger=None).answer(Liar(), 0.5, "r")
     assert seen == [10 * GRID]
 
 
 def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
-    source = privcal.Source(random_scores(324), name="clinic")
+    source = privcal.Source(random_scores(324), name="clinic", ledger=None)
     assert "324" not in repr(source)
     for code in privcal.errors.REFUSALS:
         assert not any(ch.isdigit() for ch in str(privcal.Refused(code)))
     # What does leave is a closed list of fields, and none of them is a count of rows.
     answer = source.answer(Histogram(), 0.1, "r")
-    assert set(vars(answer)) == {"values", "nano_epsilon", "key"}
+    assert set(vars(answer)) == {"values", "nano_epsilon", "key", "ledger"}
     result = privcal.calibrate([source], "acc-t", 0.5, model="m")
     assert {name for asked in result.rounds for name in vars(asked)} == {
         "round", "query", "epsilon", "answers",
@@ -108,7 +109,7 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
 
 def test_a_source_of_any_size_answers_what_another_would() -> None:
     for rows in (0, 1, 2, 50):
-        source = privcal.Source(random_scores(rows), privcal.Policy(epsilon=1))
+        source = privcal.Source(random_scores(rows), privcal.Policy(epsilon=1), ledger=None)
         assert source.answer(Gap(), 0.5, "r").values.shape == (1,)
         assert source.spent == 0.5
 
@@ -116,7 +117,7 @@ def test_a_source_of_any_size_answers_what_another_would() -> None:
 def test_a_memory_map_cut_short_after_opening_is_unavailable(tmp_path: Path) -> None:
     np.save(tmp_path / "logits.npy", np.zeros((5000, 10), np.float32))
     np.save(tmp_path / "labels.npy", np.zeros(5000, int))
-    source = privcal.Source(privcal.read_scores(tmp_path))
+    source = privcal.Source(privcal.read_scores(tmp_path), ledger=None)
     with open(tmp_path / "logits.npy", "r+b") as file:
         file.truncate(1000)
     assert refusal(source) == "unavailable"
@@ -144,6 +145,24 @@ def test_which_rows_count_does_not_depend_on_anybody_else() -> None:
         assert {(person[rest[i]], rest[i]) for i in without} == {w for w in whole if w[0] != who}
 
 
+def test_a_limit_changed_meanwhile_holds_for_rows_and_noise_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three rows of a person under noise for one would break the promise."""
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        "privcal.source.add_noise",
+        lambda total, bound, nano: seen.append((int(total.sum()), bound)) or total.tolist(),
+    )
+    scores = random_scores(9, person=["a"] * 9)
+    source = privcal.Source(scores, privcal.Policy(rows_per_person=3), ledger=None)
+    alive = privcal.Source(scores, ledger=source.ledger)
+    for round, limit in enumerate((3, 1, 2, 3)):
+        source.ledger.set_policy(privcal.Policy(rows_per_person=limit))
+        alive.answer(CellHistogram(), 0.1, f"r/{round}/0")
+        assert seen[-1] == (limit * GRID, limit * GRID)
+
+
 def test_the_choice_of_rows_differs_from_person_to_person() -> None:
     # Were it a matter of the place alone, everybody's same row would count.
     person = [str(who) for who in range(200) for _ in range(5)]
@@ -161,24 +180,24 @@ def test_the_choice_of_rows_is_secret_and_even() -> None:
 
 
 def test_the_choice_of_rows_stays_the_same_for_a_durable_ledger(tmp_path: Path) -> None:
-    privcal.Ledger.create(tmp_path / "s.db")
+    privcal.Ledger.create(tmp_path / "s.db", unit="person")
     scores = random_scores(40, person=[str(i % 6) for i in range(40)])
     first, second = (
-        privcal.Source(scores, None, tmp_path / "s.db").counted_rows() for _ in range(2)
+        privcal.Source(scores, None, ledger=tmp_path / "s.db").counted_rows() for _ in range(2)
     )
     assert first.tolist() == second.tolist()
-    other = privcal.Source(scores).counted_rows()
+    other = privcal.Source(scores, ledger=None).counted_rows()
     assert other.tolist() != first.tolist()
 
 
 def test_a_row_limit_needs_person_ids(scores: privcal.Scores) -> None:
     with pytest.raises(privcal.InputError, match="no person ids"):
-        privcal.Source(scores, privcal.Policy(rows_per_person=2))
+        privcal.Source(scores, privcal.Policy(rows_per_person=2), ledger=None)
 
 
 def test_scores_of_another_model_do_not_fit_the_policy() -> None:
     with pytest.raises(privcal.InputError, match="model 'v1'"):
-        privcal.Source(random_scores(3, model="v2"), privcal.Policy(model="v1"))
+        privcal.Source(random_scores(3, model="v2"), privcal.Policy(model="v1"), ledger=None)
 
 
 def test_a_policy_is_a_small_toml_file(tmp_path: Path) -> None:

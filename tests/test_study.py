@@ -56,7 +56,7 @@ def test_noise_free_sums_are_the_integers_that_sources_would_add_up(
         total = np.zeros(query.length, np.int64)
         for i in range(setting.sources):
             rows = sim.order[trial, i * setting.samples : (i + 1) * setting.samples]
-            total += Source(sim.scores.take(rows))._exact(asked)
+            total += Source(sim.scores.take(rows), ledger=None)._exact(asked)
         assert found[trial].tolist() == total.tolist()
 
 
@@ -154,7 +154,9 @@ def test_the_first_sources_fit_is_the_owners_exact_fit(objective: str) -> None:
     sim = Simulator(random_scores(400, seed=3), [ALSO], 60, np.random.SeedSequence(5))
     found = sim.fit_first_source(ALSO.samples, objective)
     exact = [
-        Source(sim.scores.take(sim.order[t, : ALSO.samples])).fit_local(objective).temperature
+        Source(sim.scores.take(sim.order[t, : ALSO.samples]), ledger=None)
+        .fit_local(objective)
+        .temperature
         for t in range(60)
     ]
     assert found == pytest.approx(exact, rel=2e-4)
@@ -172,7 +174,7 @@ def test_a_study_of_real_sources_agrees_within_its_standard_error(name: str) -> 
     for trial in range(trials):
         rows = sim.order[trial]
         sources = [
-            Source(scores.take(part), privcal.Policy(epsilon=2.0))
+            Source(scores.take(part), privcal.Policy(epsilon=2.0), ledger=None)
             for part in np.split(rows, setting.sources)
         ]
         found = privcal.calibrate(sources, name, 2.0).map

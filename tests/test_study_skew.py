@@ -123,7 +123,7 @@ def test_the_sums_of_unlike_sources_are_those_of_their_rows() -> None:
         temperatures = None if query.length > 1 else np.full(5, 1.3)
         found = sim.exact_sums(Ask(query, NANO, temperatures), where)
         for trial in range(5):
-            pooled = Source(sim.scores.take(sim.order[trial]))
+            pooled = Source(sim.scores.take(sim.order[trial]), ledger=None)
             assert found[trial].tolist() == pooled._exact(query).tolist()
 
 
@@ -135,7 +135,7 @@ def test_one_source_is_the_first_with_its_own_number_of_rows(objective: str) -> 
     assert len(set(sim.first.tolist())) > 5
     found = sim.fit_first_source(where.samples, objective)
     for trial, size in enumerate(sim.first):
-        owner = Source(sim.scores.take(sim.order[trial, :size]))
+        owner = Source(sim.scores.take(sim.order[trial, :size]), ledger=None)
         assert found[trial] == pytest.approx(owner.fit_local(objective).temperature, rel=2e-4)
 
 

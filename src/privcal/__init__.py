@@ -26,6 +26,7 @@ from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
+from privcal.sources import create_ledgers, open_sources
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "calibrate",
     "CalibrationError",
     "classwise_ece",
+    "create_ledgers",
     "CurveMap",
     "debiased_ece",
     "debiased_rms",
@@ -56,6 +58,7 @@ __all__ = [
     "methods",
     "metrics",
     "nll",
+    "open_sources",
     "Plan",
     "Policy",
     "queries",

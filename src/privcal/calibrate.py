@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from privcal import methods
-from privcal.errors import CalibrationError, InputError, Refused
+from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, History, drive
+from privcal.methods.base import Ask, Batch, History, drive, plan
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.privacy.ledger import Key
 from privcal.queries import Hats, Query
 from privcal.scores import Scores
 from privcal.sketch.saved import Sketch
-from privcal.source import Answer
+from privcal.source import Answer, Source
 
 
 class Answers(Protocol):
     """Anything that answers queries: a local Source, or a way to a distant one."""
 
-    name: str | None
+    @property
+    def name(self) -> str | None: ...
 
     def answer(
         self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
@@ -59,6 +61,10 @@ class Panel(Protocol):
     rows_per_person: int
     """The most rows of one person that count at any of them."""
 
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """Who would not answer all of these, and why, as far as that can be told for nothing."""
+        ...
+
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
@@ -77,6 +83,15 @@ class Here:
         self.asker = asker
         self.rows_per_person = max(getattr(source, "rows_per_person", 1) for source in sources)
         self._sources = dict(zip(self.names, sources, strict=True))
+
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
+        asked = [(question.query, question.nano_epsilon) for question in questions]
+        keys = [Key.parse(self.asker, question.request_id) for question in questions]
+        model = questions[0].model if questions else None
+        _check_alike(own, model)
+        found = {name: source.refusal(asked, keys, model) for name, source in own.items()}
+        return {name: code for name, code in found.items() if code is not None}
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -173,8 +188,10 @@ def calibrate(
     model
         The model being calibrated; a source whose scores came from another refuses.
 
-    A source that refuses or fails is dropped with a warning, from earlier rounds too, because
-    averages over different sources must not be compared.
+    Before the first question, sources that could not pay for all of them, or would refuse one, are
+    left out, free of charge; with too few others nobody is asked at all. A source that refuses or
+    fails later is dropped with a warning, from earlier rounds too, because averages over different
+    sources must not be compared.
     """
     chosen = methods.make(method, **options)
     if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
@@ -190,6 +207,7 @@ def calibrate(
     if "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     run = _Run(panel, campaign, model, min_sources, progress)
+    run.check(plan(chosen, nano))
     [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
     facts = {
         "method": method,
@@ -232,7 +250,29 @@ class _Run:
         self.nano_spent = dict.fromkeys(panel.names, 0)
         self.asked: list[Asked] = []
         self.dropped: dict[str, str] = {}
+        self.ledgers: dict[str, str] = {}
         self.round = 0
+
+    def check(self, planned: Sequence[tuple[int, int, Ask]]) -> None:
+        """Before anybody is charged: are there enough sources that can answer everything?"""
+        questions = [
+            Question(self.campaign, round, index, ask.nano_epsilon, ask.for_run(0), self.model)
+            for round, index, ask in planned
+        ]
+        for name, code in self.panel.refusals(questions).items():
+            self.present.remove(name)
+            self.dropped[name] = code
+            warnings.warn(f"{name} is not asked: {Refused(code)}", SourceDropped, stacklevel=4)
+        if len(self.present) < self.min_sources:
+            self._stop("can answer", "; nobody was asked and nothing charged")
+
+    def _stop(self, what: str, more: str = "") -> NoReturn:
+        why = "; ".join(f"{name}: {_why(code)}" for name, code in list(self.dropped.items())[:3])
+        raise CalibrationError(
+            f"only {len(self.present)} of {len(self.nano_spent)} sources {what}, fewer than the "
+            f"{self.min_sources} required" + (f" ({why})" if why else "") + more,
+            self.spent(),
+        )
 
     def ask(self, asks: Sequence[Ask]) -> History:
         """One round: every present source answers every question. Averages of all rounds so far."""
@@ -258,12 +298,7 @@ class _Run:
                     )
             self.asked.append(Asked(self.round, query, from_nano(ask.nano_epsilon), answers))
             if len(self.present) < self.min_sources:
-                why = "; ".join(f"{n}: {reason}" for n, reason in list(self.dropped.items())[:3])
-                raise CalibrationError(
-                    f"only {len(self.present)} of {len(self.nano_spent)} sources are left, "
-                    f"fewer than the {self.min_sources} required ({why})",
-                    self.spent(),
-                )
+                self._stop("are left")
         self.round += 1
         return History(
             (
@@ -284,6 +319,7 @@ class _Run:
         return Sketch.of(
             query,
             {name: asked.answers[name] for name in self.present},
+            {name: self.ledgers[name] for name in self.present},
             to_nano(asked.epsilon),
             asker=self.panel.asker,
             campaign=self.campaign,
@@ -300,6 +336,7 @@ class _Run:
             values = np.asarray(answer.values, np.float64)
             if values.shape == (question.query.length,) and np.isfinite(values).all():
                 self.nano_spent[name] += answer.nano_epsilon
+                self.ledgers[name] = answer.ledger
                 return tuple(float(v) for v in values)
             problem = ValueError("its answer is malformed")
         reason = getattr(problem, "code", None) or type(problem).__name__
@@ -313,20 +350,49 @@ class _Run:
         return None
 
 
+def _why(code: str) -> str:
+    return f"{code}, {REFUSALS[code]}" if code in REFUSALS else code
+
+
 def _names(sources: Sequence[Answers]) -> list[str]:
+    """What each source is called; where two have one name, the ids of their ledgers tell them apart."""
     names = [s.name or f"source {i}" for i, s in enumerate(sources, 1)]
+    often = Counter(names)
+    names = [
+        f"{name} ({source.ledger.id[:8]})"
+        if often[name] > 1 and isinstance(source, Source)
+        else name
+        for name, source in zip(names, sources, strict=True)
+    ]
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)
         raise InputError(f"two sources are called {twice!r}")
     return names
 
 
+def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
+    """One map is for one model, and one promise for one unit of protection."""
+    facts: list[tuple[str, Callable[[Source], object]]] = [
+        ("scores of {} classes", lambda source: source.scores.classes),
+        ("{} as its unit of protection", lambda source: source.unit),
+    ]
+    if model is None:  # otherwise those of another model refuse
+        facts.append(("scores of model {}", lambda source: source.model))
+    for what, fact in facts:
+        found = {fact(source): name for name, source in sources.items() if fact(source)}
+        if len(found) > 1:
+            (one, first), (other, second) = list(found.items())[:2]
+            raise InputError(
+                f"{first} has {what.format(one)}, {second} {what.format(other)}: ask them apart"
+            )
+
+
 def _check_distinct(sources: Sequence[Answers]) -> None:
     """Sources that share a ledger would be given each other's stored answers."""
     if len({id(s) for s in sources}) < len(sources):
         raise InputError("the same source is given twice")
-    ledgers = [ledger for s in sources if (ledger := getattr(s, "ledger", None)) is not None]
-    if len({getattr(ledger, "path", None) or id(ledger) for ledger in ledgers}) < len(ledgers):
+    ledgers = [s.ledger for s in sources if isinstance(s, Source) and s.ledger.exists]
+    if len({ledger.id for ledger in ledgers}) < len(ledgers):
         raise InputError("two sources share one ledger; put their rows into one source")
 
 

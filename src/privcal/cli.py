@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import secrets
 import signal
 import sys
 import warnings
@@ -14,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 from rich import box
@@ -27,6 +25,15 @@ from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.federation.commands import app as federation_app
 from privcal.federation.site_commands import app as site_app
 from privcal.files import check_outputs
+from privcal.owner_commands import (
+    PerRow,
+    Person,
+    SourceColumn,
+    SourceList,
+    ledger_app,
+    read_list,
+    source_app,
+)
 from privcal.sketch.commands import Public
 from privcal.sketch.commands import app as sketch_app
 from privcal.study.commands import app as study_app
@@ -34,10 +41,6 @@ from privcal.training.commands import app as data_app
 
 if TYPE_CHECKING:
     from privcal.maps import Map
-    from privcal.privacy.ledger import Ledger
-    from privcal.privacy.policy import Policy
-    from privcal.scores import Scores
-    from privcal.source import Source
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,10 +51,6 @@ app = typer.Typer(
     "differentially private answers of many sources.",
     epilog="Start with `privcal demo`. Every command has `--help` with examples.",
 )
-ledger_app = typer.Typer(
-    no_args_is_help=True, help="A source's ledger: what left, and at what cost."
-)
-source_app = typer.Typer(no_args_is_help=True, help="For data owners.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(source_app, name="source")
 app.add_typer(sketch_app, name="sketch")
@@ -188,15 +187,21 @@ def calibrate(
         str, typer.Option(help="One of: " + ", ".join(privcal.methods.names()))
     ] = "acc-t",
     epsilon: Annotated[float, typer.Option(help="Budget of this run at each source.")] = 1.0,
-    source_column: Annotated[
-        str | None, typer.Option(help="A column that splits each table into sources.")
-    ] = None,
+    source_column: SourceColumn = None,
+    source_list: SourceList = None,
     policy: Annotated[
-        Path | None, typer.Option(help="The owners' rules (TOML), for all these sources.")
+        Path | None,
+        typer.Option(help="Rules (TOML) that narrow the owners'; of new ledgers, their rules."),
     ] = None,
     ledger_dir: Annotated[
         Path | None, typer.Option(help="Folder of the ledgers; by default beside the data.")
     ] = None,
+    new_ledger: Annotated[
+        bool,
+        typer.Option("--new-ledger", help="Make ledgers for data that never had any."),
+    ] = False,
+    person: Person = None,
+    per_row: PerRow = False,
     min_sources: Annotated[
         int, typer.Option("--min-sources", "--min-sites", help="Stop if fewer are left.")
     ] = 1,
@@ -247,12 +252,15 @@ def calibrate(
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
 
-    Every source keeps a durable ledger. For data never asked before, one is created with this
-    run's epsilon as its cap (or the policy's); a ledger that was there and is gone is refused.
+    Every source keeps a durable ledger with its owner's rules (`privcal ledger create`). Before
+    anybody is charged it is checked that enough sources can answer, and pay, everything. Where a
+    run was interrupted, the same command goes on, and answers already paid for come back free.
 
     Examples:
 
     `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
+
+    `privcal calibrate new.npz --new-ledger --per-row --out map.json`
 
     `privcal calibrate icu.csv --source-column hospital --out map.json`
 
@@ -267,10 +275,11 @@ def calibrate(
     from privcal.calibrate import Progress as Step
     from privcal.methods.base import Batch
     from privcal.plots import check_picture, save_private_reliability
-    from privcal.privacy.epsilon import to_nano
+    from privcal.privacy.epsilon import from_nano, to_nano
     from privcal.privacy.ledger import Key
     from privcal.privacy.policy import Policy
     from privcal.sketch.report import document, headline, tell
+    from privcal.unfinished import Unfinished
 
     source = source or []
     if federation is None:
@@ -279,14 +288,21 @@ def calibrate(
         if resume or max_rows is not None or rows_per_person != 1:
             raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
     else:
-        here = {"source_column": source_column, "policy": policy, "ledger_dir": ledger_dir}
-        if source or asker != "local" or any(v is not None for v in here.values()):
+        here = (source_column, source_list, policy, ledger_dir, person)
+        own = source or asker != "local" or new_ledger or per_row
+        if own or any(v is not None for v in here):
             raise InputError("sites keep their own data, policies and ledgers: give none of these")
         if model is None:
             raise InputError("a campaign names its model: give --model")
         if importlib.util.find_spec("nvflare") is None:
             raise InputError("--federation needs FLARE: pip install 'privcal[federation]'")
-    rules = None if policy is None else Policy.load(policy)
+    if new_ledger and to_nano(epsilon) > (
+        total := (Policy.load(policy) if policy else Policy()).nano_total
+    ):
+        raise InputError(
+            f"new ledgers would hold epsilon {from_nano(total):g} in all, less than this run's "
+            f"{epsilon:g}; say how much in a --policy"
+        )
     if method != "sketch":
         for name, value in (("public", public), ("sketch", sketch), ("plot", plot)):
             if value is not None:
@@ -317,23 +333,38 @@ def calibrate(
     inputs = [path for path in (*source, policy, public) if path is not None]
     check_outputs(outputs, inputs)
     again = "the same command and --resume"
+    unfinished: Unfinished | None = None
     panel: Any
+    said = {k: v for k, v in options.items() if k != "public"}
+    plan = {"method": method, "epsilon": epsilon, "model": model, "options": said}
+    plan["public"] = None if public is None else str(public)
+    plan = json.loads(json.dumps(plan))
     if federation is None:
-        campaign = campaign or secrets.token_hex(8)
-        again = f"the same command and --campaign {campaign}"
-        found = _read_sources(source, source_column, model)
-        if public is not None:
-            _check_classes(public, options["public"], found)
-        sources = _open_sources(found, rules, ledger_dir, source_column, epsilon)
-        unit = "row (there are no person ids)" if sources[0].scores.person is None else "person"
+        sources = privcal.open_sources(
+            source,
+            source_column=source_column,
+            source_names=read_list(source_list),
+            model=model,
+            policy=policy,
+            ledger_dir=ledger_dir,
+            new_ledgers=new_ledger,
+            person=person,
+            per_row=per_row,
+            public=options.get("public"),
+            tell=lambda text: errors.print(text, soft_wrap=True),
+        )
+        plan |= {"asker": asker, "sources": sorted(one.ledger.id for one in sources)}
+        unfinished = Unfinished(out, plan, campaign)
+        campaign, again = unfinished.campaign, "the same command"
+        if unfinished.resumed:
+            errors.print(f"going on with campaign {campaign}, which was interrupted")
+        unfinished.begin()
+        unit = str(sources[0].unit)
         panel = nullcontext(Here(sources, asker))
     else:
         from privcal.federation.calibrating import distant, open_campaign
 
-        said = {k: v for k, v in options.items() if k != "public"}
-        plan = {"method": method, "epsilon": epsilon, "model": model, "options": said}
-        plan["public"] = None if public is None else str(public)
-        begun = open_campaign(out, json.loads(json.dumps(plan)), resume, campaign)
+        begun = open_campaign(out, plan, resume, campaign)
         campaign = str(begun.plan["campaign"])
         unit = "person, or row where a site has no person ids"
         panel = distant(
@@ -376,8 +407,15 @@ def calibrate(
         result.map.save(out)
         if sketch is not None and result.sketch is not None:
             result.sketch.save(sketch)
-    except BaseException:
-        if paid:
+        if unfinished is not None:
+            unfinished.end()
+    except BaseException as problem:
+        unpaid = isinstance(problem, (CalibrationError, InputError)) and not any(
+            getattr(problem, "spent", ())
+        )
+        if unfinished is not None and unpaid and not unfinished.resumed:
+            unfinished.end()
+        elif paid or unfinished is not None:
             errors.print(f"answers already paid for come back free with {again}", soft_wrap=True)
         raise
     for name, reason in result.dropped.items():
@@ -566,172 +604,6 @@ def fit(
         )
 
 
-@ledger_app.command("create")
-def ledger_create(
-    file: Annotated[Path, typer.Argument(help="The new ledger; never overwrites.")],
-    epsilon: Annotated[
-        float | None, typer.Option(help="A cap kept in the ledger, beside the policy's.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Make the ledger of one population.
-
-    Where a ledger at this place was lost, what it had spent is carried over.
-
-    Example: `privcal ledger create hospital.npz.ledger --epsilon 2`
-    """
-    ledger = privcal.Ledger.create(file, epsilon)
-    carried = ledger.nano_spent / 1e9
-    console = human(as_json)
-    console.print(f"created {file}")
-    if carried:
-        console.print(f"epsilon {carried:g} carried over from a lost ledger")
-    if as_json:
-        print_json({"file": str(file), "total": epsilon, "spent": carried})
-
-
-@ledger_app.command("show")
-def ledger_show(
-    file: Annotated[Path, typer.Argument(help="A ledger.")],
-    as_json: Json = False,
-) -> None:
-    """What left, when, to whom, at what cost, and what remains.
-
-    Example: `privcal ledger show hospital.npz.ledger`
-    """
-    ledger = _ledger(file)
-    entries = ledger.entries()
-    total = ledger.nano_total
-    spent = ledger.nano_spent
-    behind = ledger.nano_behind()
-    table = Table(title=str(file), box=box.SIMPLE_HEAD)
-    for column in ("time (UTC)", "asker and request", "query", "ε", ""):
-        table.add_column(
-            column, justify="right" if column == "ε" else "left", no_wrap=column == "time (UTC)"
-        )
-    for entry in entries:
-        table.add_row(
-            entry.time[:16].replace("T", " "),
-            f"{entry.key.asker} {entry.key}" if entry.key else "(owner)",
-            _readable(entry.query),
-            f"{entry.epsilon:.6g}",
-            "" if entry.answered or not entry.key else "lost",
-        )
-    console = human(as_json)
-    console.print(table)
-    remains = None if total is None else (total - spent) / 1e9
-    left = "the policy's cap rules"
-    if total is not None:
-        left = f"{remains:g} remains of {total / 1e9:g}"
-    console.print(f"epsilon spent: {spent / 1e9:g}; {left}")
-    if behind is None or behind:
-        what = (
-            "has no high-water mark on this machine"
-            if behind is None
-            else (
-                f"is behind its high-water mark by epsilon {behind / 1e9:g}: it was restored from an old copy"
-            )
-        )
-        errors.print(
-            f"warning: this ledger {what}; its source refuses until you run privcal ledger reconcile",
-        )
-    if as_json:
-        print_json(
-            {
-                "file": str(file),
-                "total": None if total is None else total / 1e9,
-                "spent": spent / 1e9,
-                "remains": remains,
-                "behind": None if behind is None else behind / 1e9,
-                "entries": [
-                    {
-                        "time": e.time,
-                        "asker": e.key.asker if e.key else None,
-                        "request_id": str(e.key) if e.key else None,
-                        "query": e.query,
-                        "epsilon": e.epsilon,
-                        "answered": e.answered,
-                    }
-                    for e in entries
-                ],
-            }
-        )
-
-
-@ledger_app.command("budget")
-def ledger_budget(
-    file: Annotated[Path, typer.Argument(help="A ledger.")],
-    epsilon: Annotated[float, typer.Option(help="The new cap, counted from the beginning.")],
-    as_json: Json = False,
-) -> None:
-    """Change the cap kept in a ledger: the owner's decision.
-
-    Example: `privcal ledger budget hospital.npz.ledger --epsilon 3`
-    """
-    _ledger(file).set_total(epsilon)
-    human(as_json).print(f"{file}: the total is now epsilon {epsilon:g}")
-    if as_json:
-        print_json({"file": str(file), "total": epsilon})
-
-
-@ledger_app.command("reconcile")
-def ledger_reconcile(
-    file: Annotated[Path, typer.Argument(help="A ledger restored from a copy.")],
-    write_off: Annotated[
-        float | None, typer.Option(help="Epsilon known to have left that the copy does not show.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """After a restore: write off what the file does not know was spent, and use it again.
-
-    Example: `privcal ledger reconcile hospital.npz.ledger`
-    """
-    nano = _ledger(file).reconcile(write_off)
-    human(as_json).print(f"{file}: epsilon {nano / 1e9:g} written off")
-    if as_json:
-        print_json({"file": str(file), "written_off": nano / 1e9})
-
-
-@source_app.command("check")
-def source_check(
-    file: Annotated[Path, typer.Argument(help="The scores of one source.")],
-    policy: Annotated[Path | None, typer.Option(help="The owner's rules (TOML).")] = None,
-    as_json: Json = False,
-) -> None:
-    """Read the data and explain, in plain words, what can leave and what it can tell.
-
-    Counts are shown because this is your own terminal; none of them ever leaves.
-
-    Example: `privcal source check hospital.parquet --policy policy.toml`
-    """
-    from privcal.explain import explain
-    from privcal.privacy.policy import Policy
-
-    rules = Policy() if policy is None else Policy.load(policy)
-    data = privcal.read_scores(file)
-    facts = explain(privcal.Source(data, rules))
-    console = human(as_json)
-    console.print(str(file), style="bold")
-    for line in facts.lines:
-        console.print(line)
-    table = Table(
-        title="What may be asked, and the noise for the largest request", box=box.SIMPLE_HEAD
-    )
-    for column in ("query", "numbers", f"one {facts.unit} changes", "noise", "what it asks"):
-        table.add_column(column, justify="left" if column in ("query", "what it asks") else "right")
-    for query in facts.queries:
-        table.add_row(
-            query["kind"],
-            str(query["length"]),
-            f"≤ {query['sensitivity']:g}",
-            f"± {query['noise']:.3g}",
-            query["asks"],
-        )
-    console.print(table)
-    if as_json:
-        print_json({"file": str(file), "summary": facts.lines, "queries": facts.queries})
-
-
 def _evaluate_privately(
     file: Path,
     public: Path | None,
@@ -770,107 +642,6 @@ def _evaluate_privately(
 # --- shared ------------------------------------------------------------------------------
 
 
-def _read_sources(
-    paths: list[Path], column: str | None, model: str | None
-) -> list[tuple[Path, str | None, Scores]]:
-    """Files as they really are, links resolved: one file under two names is one file."""
-    from privcal.readers import read_sources
-
-    found: list[tuple[Path, str | None, Scores]] = []
-    real = [path.resolve() for path in paths]
-    for path in real:
-        if real.count(path) > 1:
-            raise InputError(f"{path} is given twice")
-        if column is None:
-            found.append((path, None, privcal.read_scores(path, model=model)))
-        else:
-            split = read_sources(path, column, model=model)
-            found.extend((path, value, scores) for value, scores in split.items())
-    return found
-
-
-def _check_classes(
-    public: Path, clean: Scores, found: list[tuple[Path, str | None, Scores]]
-) -> None:
-    """One model has one number of classes, whoever's rows it scores."""
-    for path, _, scores in found:
-        if scores.classes != clean.classes:
-            raise InputError(
-                f"{public} has scores of {clean.classes} classes and {path} of {scores.classes}: "
-                "they are not of one model"
-            )
-
-
-def _open_sources(
-    found: list[tuple[Path, str | None, Scores]],
-    rules: Policy | None,
-    folder: Path | None,
-    column: str | None,
-    epsilon: float,
-) -> list[Source]:
-    from privcal.privacy.policy import Policy
-
-    cap = epsilon if rules is None else rules.epsilon
-    places = [_ledger_path(path, value, folder) for path, value, _ in found]
-    for place in places:
-        if places.count(place) > 1:
-            raise InputError(f"two sources would share the ledger {place}; rename one of the files")
-    for path, _, scores in found:
-        privcal.Source(scores, rules)  # what is wrong with the two is said before a ledger is made
-        _refuse_second_budget(path, column, places)
-    short = [path.name for path in dict.fromkeys(path for path, _, _ in found)]
-    sources = []
-    created = 0
-    for place, (path, value, scores) in zip(places, found, strict=True):
-        ledger = privcal.Ledger(place)
-        if not place.exists() and not ledger.known():
-            ledger = privcal.Ledger.create(place, cap, data=_data(path, column))
-            created += 1
-        policy = rules
-        if policy is None and place.exists():
-            total = ledger.nano_total
-            policy = Policy() if total is None else Policy(epsilon=total / 1e9)
-        file = path.name if short.count(path.name) == 1 else str(path)
-        label = file if value is None else f"{file}:{value}"
-        sources.append(privcal.Source(scores, policy, ledger, name=label))
-    if created:
-        errors.print(
-            f"created {created} ledgers in {places[0].parent}, each with a total of epsilon {cap:g}"
-        )
-    return sources
-
-
-def _data(path: Path, column: str | None) -> str:
-    return str(path) if column is None else f"{path} by {column}"
-
-
-def _refuse_second_budget(path: Path, column: str | None, places: list[Path]) -> None:
-    """The same people must not get a second budget because a command was typed differently."""
-    from privcal.privacy.ledger import ledgers_of
-
-    if all(place.exists() for place in places):
-        return
-    here = {place.parent for place in places}
-    for data, known in ledgers_of(str(path)).items():
-        elsewhere = [ledger for ledger in known if ledger.parent not in here]
-        if data != _data(path, column) or elsewhere:
-            ledger = (elsewhere or known)[0]
-            raise InputError(
-                f"{path} already has ledgers, such as {ledger}; use those (--ledger-dir, "
-                "--source-column), or make new ones yourself with privcal ledger create"
-            )
-
-
-def _ledger_path(path: Path, value: str | None, folder: Path | None) -> Path:
-    """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
-    name = "" if value is None else quote(value, safe=" ")
-    if folder is not None:
-        return folder.resolve() / ".".join(filter(None, (path.name, name, "ledger")))
-    if value is None:
-        return path.with_name(f"{path.name}.ledger")
-    return path.with_name(f"{path.name}.ledgers") / f"{name}.ledger"
-
-
 def _place(query: Any) -> str:
     """Where a question looks, for the progress bar."""
     temperature = getattr(query, "temperature", None)
@@ -886,27 +657,6 @@ def _left(dropped: Mapping[str, str]) -> str:
 def _temperature(map: Map) -> float | None:
     """Of a map that is nothing but a temperature."""
     return map.temperature if isinstance(map, privcal.TemperatureMap) else None
-
-
-def _readable(query: str) -> str:
-    """A query's JSON as a person would say it; what is not JSON is a note of the owner's."""
-    try:
-        facts = json.loads(query)
-    except json.JSONDecodeError:
-        return query
-    parts = [facts.pop("kind")]
-    if "temperature" in facts:
-        parts.append(f"T={facts.pop('temperature'):.4g}")
-    for name, value in sorted(facts.items()):
-        listed = value if isinstance(value, list) else [value]
-        parts.append(f"{name}=" + ",".join(f"{v:g}" for v in listed))
-    return " ".join(parts)
-
-
-def _ledger(file: Path) -> Ledger:
-    if not file.is_file():
-        raise InputError(f"there is no ledger {file}")
-    return privcal.Ledger(file)
 
 
 class _Interrupted(BaseException):
@@ -934,7 +684,9 @@ def main() -> None:
             f"; charged all the same: up to epsilon {max(error.spent, default=0):g} at each source"
         )
         hint = (
-            "; privcal ledger show FILE tells what is left" if "over_budget" in str(error) else ""
+            "; privcal ledger show FILE tells what is left, privcal ledger policy changes it"
+            if "over_budget" in str(error)
+            else ""
         )
         _stop(f"{error}{spent if any(error.spent) else ''}{hint}", 1)
     except _Interrupted:

@@ -33,9 +33,7 @@ change with the shape.) ∎
 
 NumPy promises neither, so the tests look at the bits: of exp and log at all short lengths, and of
 everything here for numbers of classes on both sides of each of these widths, from one row to two
-blocks and a row, also with NumPy's SIMD disabled. Outside the proof: `Outputs.shifted` takes the
-log of float64 probabilities where they lie, which need not be C-contiguous. On AVX-512 that of a
-mirrored view (`p[:, ::-1]`) has other last bits in one row than in several; give a copy.
+blocks and a row, also with NumPy's SIMD disabled.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcal.errors import InputError
-from privcal.scores import BLOCK, FloatArray, Outputs, Scores
+from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
 
 MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 100.0
@@ -57,8 +55,6 @@ MAX_TEMPERATURE = 100.0
 _FLOOR = -1e30
 """Stands for −∞ in z, so that z·exp(βz) is −0 rather than NaN."""
 
-_RUN = 1 << 12
-"""Numbers summed in one go: fewer than NumPy's buffer holds."""
 
 Scratch = npt.NDArray[Any]
 
@@ -172,23 +168,6 @@ def for_moments(
         collect(rows, s0, mean, row_sums(e, z) / s0 - mean**2)
 
     for_blocks(outputs, work, dtype, 2, threads)
-
-
-def row_sums(*factors: Scratch) -> Scratch:
-    """Σ over each row of the product of the factors, in an order that the columns alone decide.
-
-    einsum is three times as fast as z.sum(axis=1). Why a row is cut is said at the top.
-    """
-    subscripts = ",".join(["...j"] * len(factors)) + "->..."
-    rows, columns = factors[0].shape
-    if columns <= _RUN:
-        return np.asarray(np.einsum(subscripts, *factors))
-    whole = columns - columns % _RUN
-    runs = (f[:, :whole].reshape(rows, -1, _RUN) for f in factors)
-    sums = row_sums(np.einsum(subscripts, *runs))
-    if whole < columns:
-        sums += row_sums(*(f[:, whole:] for f in factors))
-    return sums
 
 
 def for_blocks(

@@ -87,13 +87,12 @@ def run_demo(
     all_sources = [
         Source(
             scores.take(private[i * samples : (i + 1) * samples]),
-            Policy(epsilon=budget),
-            Ledger.create(
+            ledger=Ledger.create(
                 out / "ledgers" / f"source-{i + 1:0{width}}.db",
-                budget,
+                Policy(epsilon=budget),
+                unit="row",
                 marks=out / "ledgers" / "marks.db",
             ),
-            name=f"source-{i + 1:0{width}}",
         )
         for i in range(sources)
     ]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from privcal.privacy.epsilon import as_odds
 from privcal.privacy.mechanism import noise_scale
 from privcal.queries import FAMILY, GRID
 from privcal.source import Source
@@ -22,18 +23,16 @@ class Explanation:
 
 
 def explain(source: Source) -> Explanation:
-    scores, policy = source.scores, source.policy
-    counted = len(scores)
-    unit, people = "row", f"{len(scores):,} rows, no person ids: each row counts as one person."
+    scores, policy, unit = source.scores, source.policy, source.unit
+    people = f"{len(scores):,} rows, no person ids: each row counts as one person."
     if scores.person is not None:
-        counted = len(source.counted_rows())
-        unit = "person"
         people = (
             f"{len(scores):,} rows of {len(set(scores.person)):,} persons; at most "
-            f"{policy.rows_per_person} of each person count, so {counted:,} rows are used."
+            f"{policy.rows_per_person} of each person count, so {len(source.counted_rows()):,} "
+            "rows are used."
         )
     per_request = policy.nano_per_request
-    odds = math.exp(min(policy.epsilon, 100.0))
+    whose = "on each person" if policy.budget == "person" else "on everybody together"
     lines = [
         people,
         f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is right "
@@ -43,15 +42,12 @@ def explain(source: Source) -> Explanation:
         "",
         "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
         "a label, a score, or a count.",
-        f"How much in all: epsilon {policy.epsilon:g}, over all askers, for ever; one request may "
-        f"cost at most {per_request / 1e9:g}.",
-        f"What that means: whatever an asker concludes from all answers together, it would "
-        f"conclude with odds at most {odds:.3g} times higher or lower had any one {unit} not "
-        "been in the data."
-        if odds < 1e6
-        else "What that means: an epsilon this large promises nothing.",
+        f"How much in all: epsilon {policy.epsilon:g} {whose}, over all askers, for ever; one "
+        f"request may cost at most {per_request / 1e9:g}.",
+        f"What that means for one {unit}: at epsilon {policy.epsilon:g}, {as_odds(policy.epsilon)}.",
         "It is per source: someone whose data are also elsewhere is exposed there as well.",
         f"Who may ask: {'anyone who can reach this source' if policy.askers is None else ', '.join(policy.askers)}.",
+        *([] if policy.model is None else [f"About which model: {policy.model}."]),
     ]
     allowed = tuple(FAMILY) if policy.queries is None else policy.queries
     described = []

@@ -231,12 +231,19 @@ def _npz(path: Path) -> Any:
     return archive
 
 
+def outputs_file(path: str | Path) -> Path:
+    """The file that tells which data these are: of a folder of .npy files, the outputs in it."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    found = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
+    if len(found) != 1:
+        raise InputError(f"folder {path} must hold either logits.npy or probabilities.npy")
+    return found[0]
+
+
 def _read_npy(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
-    if path.is_dir():
-        candidates = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
-        if len(candidates) != 1:
-            raise InputError(f"folder {path} must hold either logits.npy or probabilities.npy")
-        path = candidates[0]
+    path = outputs_file(path)
     kinds = [kind for kind in KINDS if kind in path.name]
     if len(kinds) != 1:
         raise InputError(

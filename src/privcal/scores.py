@@ -6,7 +6,7 @@ rows. Not strict, a malformed row is marked in `valid` and counts as zero in eve
 for answering, because a refusal that depends on one row tells of that row.
 
 That validity is a function of the row alone: a row's numbers are compared with fixed limits one
-by one; their sum is taken in an order that the number of columns fixes (`_row_sums`); its label
+by one; their sum is taken in an order that the number of columns fixes (`row_sums`); its label
 and its person id are looked at one by one. ∎
 """
 
@@ -35,8 +35,8 @@ BLOCK = 1 << 17
 
 MAX_ROWS = 1 << 31
 SUM_TOLERANCE = 1e-3
-SUMMED = 4096
-"""Columns summed at once: beyond 8,192 NumPy may sum a lone row in another order than several."""
+RUN = 1 << 12
+"""Numbers of a row summed in one go: fewer than NumPy's buffer holds."""
 
 
 class Outputs:
@@ -95,7 +95,8 @@ class Outputs:
             np.log1p(-p, out=out[:, 0])
             np.log(p, out=out[:, 1])
         else:
-            np.log(block, out=out, dtype=np.float64)
+            np.copyto(out, block)
+            np.log(out, out=out)  # in place: of a strided array its last bits may differ
         out -= top
 
     def at(self, classes: IntArray) -> FloatArray:
@@ -147,7 +148,7 @@ class Outputs:
         good = np.isfinite(block) if logits else (block >= 0) & (block <= 1)
         rows = np.ones(len(block), np.bool_) if good.all() else good.all(axis=1)
         if not logits and not self.binary_column:
-            rows &= np.abs(_row_sums(block) - 1) <= SUM_TOLERANCE
+            rows &= np.abs(_sums(block) - 1) <= SUM_TOLERANCE
         return np.asarray(rows)
 
     def _complain(self, row: int) -> None:
@@ -162,7 +163,7 @@ class Outputs:
                 f"{self.kind} row {row}, column {column} is {values[column]}, outside [0, 1]"
             )
         raise InputError(
-            f"probabilities row {row} sums to {_row_sums(values[None])[0]:.6g}, not 1; "
+            f"probabilities row {row} sums to {_sums(values[None])[0]:.6g}, not 1; "
             "if these are logits, give them as logits="
         )
 
@@ -267,15 +268,26 @@ class Scores:
         return found.hexdigest()
 
 
-def _row_sums(block: npt.NDArray[Any]) -> FloatArray:
-    """Sums along each row, the same to the last bit in whatever block the row is.
+def _sums(block: npt.NDArray[Any]) -> FloatArray:
+    """Sums along each row, whatever the layout and type of the block."""
+    return np.asarray(row_sums(np.ascontiguousarray(block, np.float64)))
 
-    NumPy chooses the order of its additions by the shape and layout of what it is given. So a
-    block is first laid out row by row in double precision, and summed a few columns at a time.
+
+def row_sums(*factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Σ over each row of the product of the factors, in an order that the columns alone decide.
+
+    einsum is three times as fast as z.sum(axis=1). Why a row is cut, `privcal.confidence` says. The
+    factors are C-contiguous.
     """
-    sums = np.zeros(len(block))
-    for left in range(0, block.shape[1], SUMMED):
-        sums += np.ascontiguousarray(block[:, left : left + SUMMED], np.float64).sum(axis=1)
+    subscripts = ",".join(["...j"] * len(factors)) + "->..."
+    rows, columns = factors[0].shape
+    if columns <= RUN:
+        return np.asarray(np.einsum(subscripts, *factors))
+    whole = columns - columns % RUN
+    runs = (f[:, :whole].reshape(rows, -1, RUN) for f in factors)
+    sums = row_sums(np.einsum(subscripts, *runs))
+    if whole < columns:
+        sums += row_sums(*(f[:, whole:] for f in factors))
     return sums
 
 

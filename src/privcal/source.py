@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from privcal import queries
 from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
+from privcal.privacy.accounts import person_hash
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.ledger import Key, Ledger
+from privcal.privacy.ledger import Facts, Key, Ledger, Unit
 from privcal.privacy.mechanism import add_noise
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID, Query
@@ -27,15 +30,52 @@ LOCAL_BOUNDS = (0.5, 3.0)
 
 @dataclass(frozen=True)
 class Answer:
-    """What leaves a source: noisy values, the ε charged for them, the key they were asked under."""
+    """What leaves a source: noisy values, the ε charged for them, the key they were asked under.
+
+    `ledger` is the random id of the ledger that was charged: two answers with one id are about
+    the same people, whatever the source is called.
+    """
 
     values: FloatArray
     nano_epsilon: int
     key: Key
+    ledger: str = ""
 
     @property
     def epsilon(self) -> float:
         return from_nano(self.nano_epsilon)
+
+
+class Rows(Protocol):
+    """Data that are opened only when a charged request needs them: a file, say."""
+
+    @property
+    def model(self) -> str | None: ...
+
+    def check_there(self) -> None:
+        """Raise InputError where there is nothing to open. Rows play no part."""
+        ...
+
+    def read(self) -> Scores:
+        """The scores; a malformed row is marked, and counts as zero in every answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for one request: the ledger's fixed facts, and the policy as narrowed."""
+
+    facts: Facts
+    policy: Policy
+
+    @property
+    def rows_per_person(self) -> int:
+        return self.policy.rows_per_person if self.facts.unit == "person" else 1
+
+    @property
+    def population_cap(self) -> int | None:
+        """Of what is spent over all requests; None where each person has a budget of their own."""
+        return self.policy.nano_total if self.policy.budget == "population" else None
 
 
 class Source:
@@ -44,43 +84,67 @@ class Source:
     Parameters
     ----------
     scores
-        The private rows.
+        The private rows, or a way to open them.
     policy
-        What the owner allows.
+        Rules that narrow those kept in the ledger. For a ledger in memory: its rules.
     ledger
-        A ledger file made with `Ledger.create` (or `privcal ledger create`), or None for one in
-        memory: for experiments, because it is forgotten when the process ends.
+        A ledger made with `Ledger.create` (or `privcal ledger create`), or its file; or None,
+        said explicitly, for one in memory: for experiments, because it is forgotten when the
+        process ends.
     name
-        What reports call this source.
+        What reports call this source; by default the name kept in the ledger.
+    max_rows
+        Where the owner declares that no more rows count: the sums are cut to what so many rows
+        could give (see `_exact`).
 
-    Neighbouring data differ by adding or removing one row, or all rows of one person where
-    person ids are given. ε is per source: a person present at k sources is exposed to kε, and
-    changing a record instead of removing it costs 2ε.
+    Neighbouring data differ by adding or removing one row, or all rows of one person where the
+    ledger's unit of protection is the person. ε is per source: a person present at k sources is
+    exposed to kε, and changing a record instead of removing it costs 2ε.
     """
 
     def __init__(
         self,
-        scores: Scores,
+        scores: Scores | Rows,
         policy: Policy | None = None,
-        ledger: Ledger | str | Path | None = None,
+        *,
+        ledger: Ledger | str | Path | None,
         name: str | None = None,
+        max_rows: int | None = None,
     ) -> None:
-        self.scores = scores
-        self.policy = policy or Policy()
-        self.name = name
+        self._data = scores
+        self._narrower = policy
+        self.max_rows = max_rows
         if ledger is None:
-            self.ledger = Ledger.in_memory()
+            unit: Unit = "row" if getattr(scores, "person", None) is None else "person"
+            self.ledger = Ledger.in_memory(policy, unit=unit, name=name)
         else:
             self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        if self.policy.rows_per_person > 1 and scores.person is None:
-            raise InputError(
-                f"the policy lets {self.policy.rows_per_person} rows of one person count, "
-                "but the scores carry no person ids"
-            )
-        if self.policy.model and scores.model and self.policy.model != scores.model:
-            raise InputError(
-                f"the policy is for model {self.policy.model!r} but the scores come from {scores.model!r}"
-            )
+        self._name = name
+        self._chosen: dict[int, IntArray] = {}
+        if isinstance(scores, Scores) and self.ledger.exists:
+            narrowed = self.policy  # an InputError where the two are for different models
+            self._check_fits(Terms(self.ledger.facts, narrowed))
+
+    @property
+    def name(self) -> str | None:
+        if self._name is None and self.ledger.durable and self.ledger.exists:
+            return self.ledger.facts.name
+        return self._name
+
+    @property
+    def policy(self) -> Policy:
+        """What the owner allows, as it stands in the ledger, narrowed by what was given here."""
+        return self.ledger.policy.narrowed(self._narrower)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """The private rows, read when they are first needed; for the owner's eyes only."""
+        return self._data if isinstance(self._data, Scores) else self._data.read()
+
+    @property
+    def model(self) -> str | None:
+        """The model whose scores these are, where it is said."""
+        return self._data.model
 
     def __repr__(self) -> str:
         return f"Source({self.name or 'unnamed'}, {self.ledger!r})"  # no row count: it is private
@@ -97,6 +161,9 @@ class Source:
 
         `request_id` is "campaign/round/index" (or just a campaign). The same asker asking the
         same under the same id gets the same answer again, free of charge.
+
+        Request, policy, key and charge come before the rows are looked at: whatever is refused
+        with another code than `unavailable` is refused whatever the rows are.
         """
         nano = to_nano(epsilon)
         try:
@@ -104,28 +171,70 @@ class Source:
             query = queries.parse(query.to_dict())  # our own copy decides what it means
         except (InputError, AttributeError) as error:
             raise Refused("bad_request") from error
-        self.policy.check(query, nano, asker, model)
-        if model is not None and self.scores.model is not None and model != self.scores.model:
-            raise Refused("model")
+        terms = self._check(query, nano, asker, model)
         values = self.ledger.charge(
-            key, query.canonical(), query.digest(nano), nano, self.policy.nano_total
+            key, query.canonical(), query.digest(nano), nano, terms.population_cap
         )
         if values is None:
             try:
-                values = add_noise(self._exact(query), self.sensitivity(query), nano)
+                values = self._draw(query, key, nano, terms)
             except Exception as error:  # whatever it is may tell of the rows
                 raise Refused("unavailable") from error
             self.ledger.store(key, values)
-        return Answer(np.asarray(values, np.float64) / GRID, nano, key)
+        return Answer(np.asarray(values, np.float64) / GRID, nano, key, terms.facts.id)
+
+    def refusal(
+        self,
+        asked: Sequence[tuple[Query, int]],
+        keys: Sequence[Key],
+        model: str | None = None,
+    ) -> str | None:
+        """Why this source would not answer all of these questions (with their nano-ε), or None.
+
+        Nothing is charged, and rows play no part.
+        """
+        try:
+            terms = self._terms()
+            for key, (query, nano) in zip(keys, asked, strict=True):
+                terms = self._check(query, nano, key.asker, model)
+        except Refused as refused:
+            return refused.code
+        needed = [(key, nano) for key, (_, nano) in zip(keys, asked, strict=True)]
+        return self.ledger.refusal(needed, terms.population_cap)
+
+    def _terms(self) -> Terms:
+        facts, policy = self.ledger.terms()
+        try:
+            return Terms(facts, policy.narrowed(self._narrower))
+        except InputError as error:  # the narrower rules are for another model
+            raise Refused("model") from error
+
+    def _check(self, query: Query, nano: int, asker: str, model: str | None) -> Terms:
+        """What holds for a request; Refused unless it allows that. Rows play no part."""
+        terms = self._terms()
+        terms.policy.check(query, nano, asker, model)
+        if model is not None and self.model is not None and model != self.model:
+            raise Refused("model")
+        if not isinstance(self._data, Scores):
+            try:
+                self._data.check_there()  # a share that is not mounted costs nobody's budget
+            except InputError as error:
+                raise Refused("unavailable") from error
+        return terms
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person can change the exact sums, in L1 and grid points."""
         return self.rows_per_person * query.bound
 
     @property
+    def unit(self) -> Unit:
+        """Whom privacy protects here: each row, or each person."""
+        return self.ledger.unit
+
+    @property
     def rows_per_person(self) -> int:
         """How many rows of one person count; the noise grows with it. The policy's, not a secret."""
-        return 1 if self.scores.person is None else self.policy.rows_per_person
+        return self._terms().rows_per_person
 
     @property
     def spent(self) -> float:
@@ -144,21 +253,81 @@ class Source:
 
     def counted_rows(self) -> IntArray:
         """The rows that count towards answers; for the owner's eyes only."""
-        return np.arange(len(self.scores)) if self._kept is None else self._kept
+        return self._kept(self._terms())
 
-    def _exact(self, query: Query) -> IntArray:
+    def _exact(
+        self,
+        query: Query,
+        terms: Terms | None = None,
+        allowed: Callable[[set[bytes]], set[bytes]] | None = None,
+    ) -> IntArray:
+        """The exact sums over the rows that count; `allowed` says which persons still do.
+
+        Where the owner declared `max_rows`, each number is cut to what so many rows could make
+        it. Cutting to an interval moves no two numbers apart, so the sums of neighbours are no
+        further from each other than before, and the sensitivity stays what it is. ∎
+        """
+        terms = terms or self._terms()
         self.scores.outputs.check_intact()
         contributions = query.contributions(self.scores)
-        if self._kept is not None:
-            contributions = contributions.take(self._kept)
-        return contributions.sum(query.length)
+        if self.scores.person is not None:
+            kept = self._kept(terms)
+            contributions = contributions.take(kept)
+            if allowed is not None:
+                persons = [self._person_hashes[row] for row in kept]
+                may = allowed(set(persons))
+                contributions = contributions.take([who in may for who in persons])
+        total = contributions.sum(query.length)
+        if self.max_rows is None:
+            return total
+        most = self.max_rows * query.bound
+        return np.clip(total, -most, most)
+
+    def _draw(self, query: Query, key: Key, nano: int, terms: Terms) -> list[int]:
+        """The rows are looked at here, and nowhere before."""
+        self._check_fits(terms)
+
+        def charge(persons: set[bytes]) -> set[bytes]:
+            return self.ledger.charge_persons(key, persons, nano, terms.policy.nano_total)
+
+        exact = self._exact(query, terms, None if terms.population_cap else charge)
+        return add_noise(exact, terms.rows_per_person * query.bound, nano)
+
+    def _check_fits(self, terms: Terms) -> None:
+        """The unit of protection never weakens because a column was renamed or left out."""
+        if terms.facts.unit == "person" and self.scores.person is None:
+            raise InputError(
+                "the ledger protects persons, but the scores carry no person ids: was their "
+                "column renamed or left out?"
+            )
+        if terms.facts.unit == "row" and self.scores.person is not None:
+            raise InputError(
+                "the scores carry person ids, but the ledger protects single rows: make the "
+                "ledger for persons, or leave the ids out"
+            )
+        model = terms.policy.model
+        if model and self.model and model != self.model:
+            raise InputError(
+                f"the policy is for model {model!r} but the scores come from {self.model!r}"
+            )
+
+    def _kept(self, terms: Terms) -> IntArray:
+        """The rows that count. Chosen once for each limit: the owner may change it meanwhile."""
+        if self.scores.person is None:
+            return np.arange(len(self.scores))
+        limit = terms.rows_per_person
+        if limit not in self._chosen:
+            secret = bytes.fromhex(terms.facts.secret)
+            self._chosen[limit] = rows_kept(list(self.scores.person), limit, secret)
+        return self._chosen[limit]
 
     @cached_property
-    def _kept(self) -> IntArray | None:
-        """The rows that count; None for all of them."""
-        if self.scores.person is None:
-            return None
-        return rows_kept(list(self.scores.person), self.policy.rows_per_person, self.ledger.secret)
+    def _person_hashes(self) -> list[bytes]:
+        """How the ledger's accounts know the person of each row."""
+        secret = self.ledger.secret
+        persons = [] if self.scores.person is None else list(self.scores.person)
+        known = {who: person_hash(who, secret) for who in set(persons)}
+        return [known[who] for who in persons]
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:

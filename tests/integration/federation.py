@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,23 @@ class Federation:
         text = before
         for setting, value in lines.items():
             kept = [line for line in text.splitlines() if not line.startswith(f"{setting} =")]
-            line = f"{setting} = {value}"
-            top = setting in ("data", "delay", "max_rows", "ledger")
-            text = "\n".join([line, *kept] if top else [*kept, line]) + "\n"
+            text = "\n".join([f"{setting} = {value}", *kept]) + "\n"
         path.write_text(text)
         try:
             yield
         finally:
             path.write_text(before)
+
+    @contextlib.contextmanager
+    def policy(self, name: str, **rules: Any) -> Iterator[None]:
+        """With other rules in a site's ledger."""
+        ledger = self.ledger(name)
+        before = ledger.policy
+        ledger.set_policy(replace(before, **rules))
+        try:
+            yield
+        finally:
+            ledger.set_policy(before)
 
     def calibrate(self, out: Path, *more: object, epsilon: float = 1.0) -> subprocess.Popen[str]:
         """The command, as a calibrator runs it."""
@@ -114,7 +124,13 @@ def running(folder: Path) -> Iterator[Federation]:
             data = made.site(name) / "data" / (f"{CANARY}.npz" if name == "site-1" else "rows.npz")
             person = f"{CANARY}-person" if name == "site-1" else None
             parts.write_rows(data, ROWS, seed, person)
-            site.init(made.site(name), data, EPSILON, model=MODEL, delay=DELAY)
+            site.init(
+                made.site(name),
+                data,
+                privcal.Policy(EPSILON, model=MODEL),
+                person=None if person is None else "person",
+                delay=DELAY,
+            )
     try:
         made.up()
         yield made

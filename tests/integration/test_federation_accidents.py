@@ -113,11 +113,12 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
 
 def same_kind_of_map(federation: Federation, temperature: float, epsilon: float) -> bool:
     """Whether local runs on the same rows spread around this temperature."""
-    scores = [privcal.read_scores(site.Site.load(federation.site(name)).data) for name in NAMES]
+    files = [site.Site.load(federation.site(name)).data for name in NAMES]
+    scores = [privcal.read_scores(file, person=None) for file in files]
     spread = [
         privcal.calibrate(
             [
-                privcal.Source(rows, privcal.Policy(epsilon=epsilon), name=n)
+                privcal.Source(rows, privcal.Policy(epsilon=epsilon), name=n, ledger=None)
                 for n, rows in zip(NAMES, scores, strict=True)
             ],
             epsilon=epsilon,
@@ -158,7 +159,7 @@ sys.meta_path.insert(0, Later())
 
 def lies() -> dict[str, str]:
     def reply(**facts: Any) -> str:
-        return json.dumps({"values": [0], "rows_per_person": 1, **facts})
+        return json.dumps({"values": [0], "rows_per_person": 1, "ledger": "0" * 32, **facts})
 
     return {
         reply(values=[10**15], max_rows=100): "beyond what its rows and the noise can give",

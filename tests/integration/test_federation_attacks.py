@@ -236,11 +236,11 @@ def test_a_calibrator_cannot_speak_to_the_job_of_another(
 
 def test_a_policy_rules_at_each_site(federation: Federation, job: Sites) -> None:
     before = federation.spent()
-    with federation.settings("site-1", queries='["gap"]'):
+    with federation.policy("site-1", queries=("gap",)):
         assert ask(job, "site-1", "binned", query=BinnedGap(1.0, 15)) == "query"
-    with federation.settings("site-2", epsilon_per_request="0.25"):
+    with federation.policy("site-2", epsilon_per_request=0.25):
         assert ask(job, "site-2", "dear", epsilon=0.250000001) == "over_request_limit"
-    with federation.settings("site-3", askers=json.dumps([BOB])):
+    with federation.policy("site-3", askers=(BOB,)):
         assert ask(job, "site-3", "whose") == "asker"
     assert ask(job, "site-4", "model", model="another") == "model"
     assert federation.spent() == before
@@ -248,7 +248,7 @@ def test_a_policy_rules_at_each_site(federation: Federation, job: Sites) -> None
 
 def test_no_more_rounds_than_the_budget_allows(federation: Federation, job: Sites) -> None:
     spent = federation.ledger("site-2").nano_spent
-    with federation.settings("site-2", epsilon=str((spent + NANO) / NANO)):
+    with federation.policy("site-2", epsilon=(spent + NANO) / NANO):
         said = [ask(job, "site-2", "rounds", n, epsilon=0.4) for n in range(4)]
     assert [isinstance(answer, list) for answer in said] == [True, True, False, False]
     assert said[2:] == ["over_budget"] * 2

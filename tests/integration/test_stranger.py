@@ -92,5 +92,15 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
     assert all("stranger" in picture.read_text() for picture in drawn)
     run("study", "report", "s")
     assert "stranger" in (tmp_path / "s" / "report.html").read_text()
-    said = run("calibrate", "clinic.npz", "--method", "stranger", "--out", "map.json", "--json")
+    said = run(
+        "calibrate",
+        "clinic.npz",
+        "--new-ledger",
+        "--per-row",
+        "--method",
+        "stranger",
+        "--out",
+        "map.json",
+        "--json",
+    )
     assert json.loads(said)["map"]["temperature"] in (1.0, 2.0)

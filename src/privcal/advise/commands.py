@@ -13,6 +13,7 @@ from rich.table import Table
 from privcal.advise.words import spoken
 from privcal.console import Json, human, print_json, progress_bar
 from privcal.files import check_outputs
+from privcal.privacy.epsilon import as_odds
 
 if TYPE_CHECKING:
     from privcal.advise.plan import Expected, Figure, Plan, Point, Repeated
@@ -119,6 +120,7 @@ def command(
     for line in _lines(plan):
         console.print(line)
     console.print(plan.recommendation, style="bold")
+    console.print(_promise(plan))
     if plot is not None:
         console.print(f"picture: {plot}")
     if as_json:
@@ -189,6 +191,12 @@ def _table(plan: Plan) -> Table:
             cells.append(_needed(plan, one))
         table.add_row(*cells, style=style)
     return table
+
+
+def _promise(plan: Plan) -> str:
+    """What the recommended ε means for one of those protected."""
+    spent = plan.epsilon if plan.repeated is None else plan.repeated.epsilon
+    return f"At ε = {spent:g}, {as_odds(spent)}. One row is protected, or one person where ids are given."
 
 
 def _lines(plan: Plan) -> list[str]:

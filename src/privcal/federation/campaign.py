@@ -38,7 +38,7 @@ class Campaign:
         self.sites: list[str] = []
         """Those that were asked the first question."""
         self._asked: list[str] = []
-        self._kept: dict[tuple[str, str], list[float]] = {}
+        self._kept: dict[tuple[str, str], tuple[list[float], str]] = {}
         self._left: dict[tuple[str, str], str] = {}
         path = folder / ANSWERS
         if path.exists():
@@ -54,7 +54,8 @@ class Campaign:
     def _read(self, line: Any) -> None:
         question = str(line["question"])
         if "values" in line:
-            self._kept[line["site"], question] = [float(v) for v in line["values"]]
+            values = [float(v) for v in line["values"]]
+            self._kept[line["site"], question] = (values, str(line["ledger"]))
         elif "left" in line:
             self._left[line["site"], question] = str(line["left"])
         else:
@@ -94,7 +95,8 @@ class Campaign:
         """Whether another question was asked after this one."""
         return write_question(question) in self._asked[:-1]
 
-    def kept(self, site: str, question: Question) -> list[float] | None:
+    def kept(self, site: str, question: Question) -> tuple[list[float], str] | None:
+        """What a site answered, and the id of its ledger."""
         return self._kept.get((site, write_question(question)))
 
     def why_left(self, site: str, question: Question) -> str:
@@ -106,9 +108,11 @@ class Campaign:
         if text not in self._asked or (not self.begun and set(sites) - set(self.sites)):
             self._note({"question": text, "asked": list(sites)})
 
-    def keep(self, site: str, question: Question, values: Sequence[float]) -> None:
+    def keep(self, site: str, question: Question, answer: Answer) -> None:
         """On disk before it is used."""
-        self._note({"question": write_question(question), "site": site, "values": list(values)})
+        values = [float(v) for v in answer.values]
+        line = {"question": write_question(question), "site": site, "ledger": answer.ledger}
+        self._note({**line, "values": values})
 
     def leave(self, site: str, question: Question, reason: str) -> None:
         self._note({"question": write_question(question), "site": site, "left": reason})
@@ -135,6 +139,9 @@ class Recorded:
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
 
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        return self._panel.refusals(questions)
+
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
@@ -142,9 +149,9 @@ class Recorded:
         settled = self._campaign.settled(question)
         missing = []
         for name in names:
-            values = self._campaign.kept(name, question)
-            if values is not None:
-                yield name, Answer(np.array(values), question.nano_epsilon, key)
+            kept = self._campaign.kept(name, question)
+            if kept is not None:
+                yield name, Answer(np.array(kept[0]), question.nano_epsilon, key, kept[1])
             elif settled:
                 yield name, _problem(self._campaign.why_left(name, question))
             elif name not in self._panel.names:
@@ -156,7 +163,7 @@ class Recorded:
             self._campaign.ask(question, names)
             for name, answer in self._panel.ask(missing, question):
                 if isinstance(answer, Answer):
-                    self._campaign.keep(name, question, [float(v) for v in answer.values])
+                    self._campaign.keep(name, question, answer)
                 else:
                     reason = getattr(answer, "code", None) or type(answer).__name__
                     self._campaign.leave(name, question, reason)

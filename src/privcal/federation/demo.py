@@ -12,6 +12,7 @@ from privcal.datasets import cifar10c
 from privcal.federation import site
 from privcal.federation.kits import provision
 from privcal.federation.project import Member, Project
+from privcal.privacy.policy import Policy
 
 SITES = 4
 ROWS = 60
@@ -40,7 +41,7 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
             mine = scores.take(rows)
             np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
             data.chmod(0o600)
-            site.init(folder / member.name, data=data, epsilon=EPSILON, model=MODEL)
+            site.init(folder / member.name, data, Policy(EPSILON, model=MODEL))
     except BaseException:
         shutil.rmtree(folder)  # half a federation would look like a whole one
         raise

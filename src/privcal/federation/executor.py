@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,13 @@ def answer(site: Site, message: Any, app: str) -> Reply:
     source = site.source()
     given = source.answer(
         question.query,
-        question.nano_epsilon / NANO,
+        Fraction(question.nano_epsilon, NANO),
         question.request_id,
         asker,
         question.model,
     )
     values = tuple(round(v * GRID) for v in given.values)
-    return Reply(values, source.rows_per_person, site.max_rows)
+    return Reply(values, source.rows_per_person, site.max_rows, given.ledger)
 
 
 def hold(arrived: float, delay: float) -> None:

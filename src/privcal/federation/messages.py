@@ -9,6 +9,7 @@ or raise its ε, and asking the same again gets the same stored answer.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -109,12 +110,14 @@ def open_message(message: Any, root_certificate: str) -> tuple[str, Question]:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site sends back: whole numbers on the grid and two facts of its policy, or a code."""
+    """What a site sends back: whole numbers on the grid and three public facts, or a code."""
 
     values: tuple[int, ...] = ()
     rows_per_person: int = 1
     max_rows: int | None = None
     """The owner's public upper bound on the rows that count, where it declares one."""
+    ledger: str = ""
+    """The random id of the site's ledger: two answers with one id are about the same people."""
     refused: str | None = None
 
     def text(self) -> str:
@@ -137,7 +140,8 @@ def read_reply(text: Any, length: int) -> Reply:
         if set(facts) != {"refused"} or not isinstance(code, str) or code not in REFUSALS:
             raise ValueError("it refused with an unknown code")
         return Reply(refused=code)
-    if not {"values", "rows_per_person"} <= set(facts) <= {"values", "rows_per_person", "max_rows"}:
+    needed = {"values", "rows_per_person", "ledger"}
+    if not needed <= set(facts) <= needed | {"max_rows"}:
         raise ValueError("its reply has other parts")
     values = facts["values"]
     if not isinstance(values, list) or len(values) != length:
@@ -148,4 +152,7 @@ def read_reply(text: Any, length: int) -> Reply:
         value = facts.get(name, 1)
         if type(value) is not int or not 1 <= value < 2**31:
             raise ValueError(f"its {name} is not a whole number")
-    return Reply(tuple(values), facts["rows_per_person"], facts.get("max_rows"))
+    ledger = facts["ledger"]
+    if not isinstance(ledger, str) or not re.fullmatch("[0-9a-f]{32}", ledger):
+        raise ValueError("its ledger has no id")
+    return Reply(tuple(values), facts["rows_per_person"], facts.get("max_rows"), ledger)

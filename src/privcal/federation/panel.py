@@ -114,6 +114,10 @@ class Sites:
             seen = found
         raise CalibrationError("no site of the federation took the job", ())
 
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """Nothing is known of distant sites before they are asked."""
+        return {}
+
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
@@ -149,7 +153,9 @@ class Sites:
         if bounds and beyond(reply.values, min(bounds), reply.rows_per_person, question):
             return Unusable("beyond what its rows and the noise can give")
         key = Key.parse(self.asker, question.request_id)
-        return Answer(np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key)
+        return Answer(
+            np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key, reply.ledger
+        )
 
     def _insist(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
         """A command that must not fail for long. (Asking twice costs no site anything.)"""

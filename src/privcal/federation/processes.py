@@ -16,7 +16,7 @@ from privcal.errors import InputError
 from privcal.federation.kits import load
 from privcal.federation.project import Member
 from privcal.files import replacing
-from privcal.privacy.ledger import default_marks
+from privcal.privacy.marks import default_marks
 
 PIDS = "processes.json"
 OUTPUT = "output.txt"

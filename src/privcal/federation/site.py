@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
-from privcal.readers import read_scores
 from privcal.source import Source
 
 SETTINGS = "privcal.toml"
@@ -21,29 +23,20 @@ DELAY = 2.0
 MIN_DELAY, MAX_DELAY = 0.1, 600.0
 
 _TEMPLATE = """\
-# What this site answers, and from what. Only this file decides; nothing in a job can change it.
+# What this site answers from, and how. Nothing in a job can change it.
 
-# The labelled scores, read anew for every question.
+# The labelled scores, read anew for every question that was charged. Another file must be attached
+# to the ledger first (privcal ledger attach).
 data = {data}
 
-# Every charge is recorded here before an answer leaves. Never copy it back from a backup.
+# Every charge is recorded here before an answer leaves, and here is the policy: who may ask what,
+# and for how much (privcal ledger policy). Never copy it back from a backup.
 ledger = {ledger}
 
 # A reply is held until so many seconds after its question came, or the next multiple of that, so
 # that how long it takes does not tell how many rows there are.
 delay = {delay}
 {max_rows}
-[policy]
-# All that may ever be spent on this population, over all askers and campaigns.
-epsilon = {epsilon}
-# The most that one question may cost (default: all of it).
-{epsilon_per_request}
-# Who may ask, by the name in their certificate (default: whoever the federation admits).
-{askers}
-# The model these scores come from: questions about another are refused.
-{model}
-# Where person ids are given: how many rows of one person count. The noise grows with it.
-rows_per_person = {rows_per_person}
 """
 
 
@@ -54,7 +47,6 @@ class Site:
     folder: Path
     data: Path
     ledger: Path
-    policy: Policy
     delay: float = DELAY
     max_rows: int | None = None
 
@@ -71,69 +63,87 @@ class Site:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not valid TOML: {error}") from None
-        known = {"data", "ledger", "delay", "max_rows", "policy"}
+        known = ("data", "ledger", "delay", "max_rows")
         for name in table:
             if name not in known:
-                raise InputError(f"{path} has no setting {name!r}; there are {', '.join(known)}")
+                rule = "; the policy is in the ledger: privcal ledger policy"
+                raise InputError(
+                    f"{path} has no setting {name!r}; there are {', '.join(known)}"
+                    + (rule if name == "policy" else "")
+                )
         for name in ("data", "ledger"):
             if not isinstance(table.get(name), str):
                 raise InputError(f"{path}: {name} must be a path")
-        if not isinstance(table.get("policy"), dict):
-            raise InputError(f"{path} has no [policy]")
         return cls(
             folder,
             folder / "local" / table["data"],
             folder / "local" / table["ledger"],
-            Policy.of(table["policy"], path),
             _delay(table.get("delay", DELAY)),
             _max_rows(table.get("max_rows")),
         )
 
     def source(self) -> Source:
-        """The source behind this site; raises InputError for its owner's eyes."""
-        return Source(read_scores(self.data), self.policy, Ledger(self.ledger), self.folder.name)
+        """The source behind this site. Its rows are not looked at before a question is charged."""
+        ledger = Ledger(self.ledger)
+        here = Data.at(self.data)
+        for note in map(Data.noted, reversed(ledger.notes())):
+            if here.same_file(note.path):
+                return Source(note, ledger=ledger, name=self.folder.name, max_rows=self.max_rows)
+        raise InputError(
+            f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
+            f"with: privcal ledger attach {self.ledger} {self.data}"
+        )
 
 
 def init(
     folder: str | Path,
     data: str | Path,
-    epsilon: float,
+    policy: Policy | None = None,
     *,
-    model: str | None = None,
-    askers: tuple[str, ...] | None = None,
-    epsilon_per_request: float | None = None,
-    rows_per_person: int = 1,
+    person: str | None = None,
     delay: float = DELAY,
     max_rows: int | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Site:
-    """Write a site's settings, create its ledger, check its data. Refuses to overwrite either."""
-    folder, data = Path(folder), Path(data)
+    """Write a site's settings, and create its ledger, or take the one that its data have.
+
+    A new ledger needs a policy; `person` is the column of person ids, None protects single rows.
+    The data are checked. Nothing is overwritten.
+    """
+    folder = Path(folder)
     local = folder / "local"
     if not local.is_dir():
         raise InputError(f"{folder} is not a site's folder: it has no local/")
-    settings, ledger = local / SETTINGS, local / LEDGER
-    for path in (settings, ledger):
+    settings, place = local / SETTINGS, local / LEDGER
+    for path in (settings, place):
         if path.exists():
             raise InputError(f"{path} exists already; this site was set up before")
-    policy = Policy(epsilon, epsilon_per_request, None, rows_per_person, askers, model)
     delay, max_rows = _delay(delay), _max_rows(max_rows)
-    scores = read_scores(data)
-    Source(scores, policy)  # says what does not fit together
+    rows = Data.at(data, person=person)
+    ledger = opening.find(rows)
+    if ledger is not None and (policy is not None or person is not None):
+        raise InputError(
+            f"{data} has the ledger {ledger.path} with rules of its own: leave --epsilon and all "
+            "other rules out to use it, and change them with privcal ledger policy"
+        )
+    if ledger is None and policy is None:
+        raise InputError(f"{data} has no ledger yet: say with --epsilon what it may spend in all")
+    if ledger is not None:
+        rows = next(note for note in opening.notes_of(rows))
+    scores = rows.read(strict=True)
     if max_rows is not None and len(scores) > max_rows:
         raise InputError(f"{data} has more rows than the {max_rows:,} declared; declare more")
-    Ledger.create(ledger, epsilon)
+    if ledger is None:
+        Source(scores, policy, ledger=None)  # says what does not fit together
+        ledger = opening.create(rows, scores, policy, place=place, name=folder.name, warn=warn)
     text = _TEMPLATE.format(
-        data=_quoted(data.resolve()),
-        ledger=_quoted(LEDGER),
+        data=_quoted(rows.path),
+        ledger=_quoted(LEDGER if ledger.path == place.resolve() else ledger.path),
         delay=delay,
         max_rows=""
         if max_rows is None
-        else f"\n# Declared to everyone: this site never counts more rows.\nmax_rows = {max_rows}\n",
-        epsilon=policy.epsilon,
-        epsilon_per_request=_line("epsilon_per_request", policy.epsilon_per_request),
-        askers=_line("askers", None if policy.askers is None else list(policy.askers)),
-        model=_line("model", policy.model),
-        rows_per_person=rows_per_person,
+        else "\n# Declared to everyone: no number of an answer is larger than so many rows could "
+        f"make it.\nmax_rows = {max_rows}\n",
     )
     with replacing(settings) as part:
         part.write_text(text, encoding="utf-8")
@@ -141,11 +151,7 @@ def init(
     return Site.load(folder)
 
 
-def _line(name: str, value: Any) -> str:
-    return f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"
-
-
-def _quoted(path: str | Path) -> str:
+def _quoted(path: str | Path | None) -> str:
     return json.dumps(str(path))
 
 

@@ -8,6 +8,8 @@ study is a batch of hundreds that differ in their rows and noise. So decisions a
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
@@ -70,6 +72,29 @@ def drive(rounds: Rounds, answer: Callable[[Sequence[Ask]], History]) -> Sequenc
     except StopIteration as stop:
         maps: Sequence[Map] = stop.value
         return maps
+
+
+def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:
+    """Every question that a run asks, with its round and its place there, and its share of ε.
+
+    Found by answering with zeros. Where a question looks may depend on the answers before it; how
+    many there are, of what kind and at what cost does not.
+    """
+    asked: list[tuple[int, int, Ask]] = []
+    history = History(sources=1)
+    rounds = 0
+
+    def answer(asks: Sequence[Ask]) -> History:
+        nonlocal rounds
+        asked.extend((rounds, place, ask) for place, ask in enumerate(asks))
+        history.extend(np.zeros((1, ask.query.length)) for ask in asks)
+        rounds += 1
+        return history
+
+    with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(ArithmeticError):
+        warnings.simplefilter("ignore")
+        drive(method.run(Batch(1, nano_epsilon, np.random.default_rng(0))), answer)
+    return asked
 
 
 class Method(Protocol):

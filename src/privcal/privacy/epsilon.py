@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -47,3 +48,17 @@ def split(nano: int, parts: int) -> list[int]:
     if share == 0:
         raise InputError(f"epsilon {from_nano(nano)} is too small to be split over {parts} queries")
     return [share + (i < rest) for i in range(parts)]
+
+
+def as_odds(epsilon: float) -> str:
+    """ε as what it does to somebody's belief, from even odds.
+
+    By ε-differential privacy whatever is seen changes the odds that someone is in the data by a
+    factor of at most exp(ε): from 1 : 1 to exp(ε) : 1, a probability of 1/(1 + exp(−ε)).
+    """
+    most = round(100 / (1 + math.exp(-epsilon)))
+    share = f"at most {most} of 100" if most < 100 else "more than 99 of 100: it promises nothing"
+    return (
+        "someone who believed with 50 of 100 that you are in the data may come to believe it "
+        f"with {share}"
+    )

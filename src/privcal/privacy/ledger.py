@@ -6,23 +6,24 @@ A request's life, in this order and no other:
    free. The same key with another digest is refused (`id_conflict`). A charge without a stored
    answer is refused (`lost`): its noise may have been seen, so it is never drawn again.
 2. Otherwise the cost is checked against the cap and committed to disk, in one transaction that
-   excludes every other process, and then the high-water mark is raised.
-3. Only then may noise be drawn, and `store` commits the answer before it leaves.
+   excludes every other process, inside another on the high-water marks (`privcal.privacy.marks`).
+3. Only then are rows looked at. Where the budget is each person's own, `charge_persons` commits
+   what each of them is charged, and says who counts (`privcal.privacy.accounts`).
+4. Only then is noise drawn, and `store` commits the answer before it leaves.
 
 So a crash anywhere can lose budget but never spend it twice, and concurrent askers can neither
 overspend nor get two noises for one charge.
 
+What the owner decided is in the ledger too. Its name, and the unit of protection (row or person),
+are fixed when it is made. The policy, the data it is for, and budget written off are entries of
+the same chain as the charges.
+
 The file is SQLite with a rollback journal and `synchronous=EXTRA` (FULL, and the directory is
 synced too), so at rest a ledger is one file. Each operation opens it anew: a file removed,
 replaced or restored meanwhile is noticed, and nothing is shared across a fork. Each entry holds
-a hash over itself, the running total and the hash before it, so damage is noticed (an owner bent
-on forging could compute the hashes anew: they guard against accidents).
-
-**The high-water mark.** A second database, elsewhere (`marks.db` in the user's state folder, or
-where `PRIVCAL_MARKS` or the ledger's maker said), remembers how far each ledger had got. A ledger restored from an
-old copy is behind its mark and is refused until the owner reconciles it; so is one that took the
-place of another. A ledger whose file is gone is known to be gone, and a new one at its place
-starts with what the old one had spent. Places are remembered for ever, links resolved.
+a hash over itself, the running total and the hash before it, and a stored answer one over itself
+and its entry, so damage is noticed (an owner bent on forging could compute the hashes anew: they
+guard against accidents).
 
 One ledger covers one population. That the same people's data could be opened under a second
 ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
@@ -36,37 +37,42 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from privcal.errors import InputError, Refused
+from privcal.privacy import accounts
 from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.privacy.marks import Head, Known, Marks, connect, default_marks, locked, reading
+from privcal.privacy.policy import Policy
 
 APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
-VERSION = 1
-BUSY_SECONDS = 60.0
+VERSION = 2
+
+Unit = Literal["row", "person"]
+UNITS = ("row", "person")
+
+CHARGE, POLICY, DATA, WRITTEN_OFF = "charge", "policy", "data", "written off"
+"""The kinds of entries: a request's cost, and what only the owner does."""
 
 _SCHEMA = """
-CREATE TABLE ledger (id TEXT, secret TEXT, total INTEGER, marks TEXT, created TEXT, hash TEXT);
+CREATE TABLE ledger (
+    id TEXT, secret TEXT, name TEXT, unit TEXT, marks TEXT, created TEXT, hash TEXT
+);
 CREATE TABLE entry (
-    seq INTEGER PRIMARY KEY,
+    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL,
     asker TEXT, campaign TEXT, round INTEGER, place INTEGER,
-    query TEXT NOT NULL, digest TEXT NOT NULL,
+    what TEXT NOT NULL, digest TEXT NOT NULL,
     epsilon INTEGER NOT NULL, spent INTEGER NOT NULL,
     time TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL,
-    answer TEXT,
+    answer TEXT, sealed TEXT,
     UNIQUE (asker, campaign, round, place)
 );
-"""
-_MARKS_SCHEMA = """
-CREATE TABLE IF NOT EXISTS mark (
-    id TEXT NOT NULL, path TEXT NOT NULL, spent INTEGER NOT NULL, data TEXT,
-    PRIMARY KEY (id, path)
-);
+CREATE INDEX by_kind ON entry (kind, seq);
 """
 
 
@@ -110,21 +116,26 @@ class Key:
 class Entry:
     """One line of the ledger."""
 
+    kind: str
     key: Key | None
-    """None for budget written off by the owner."""
-    query: str
+    """None for what the owner did."""
+    what: str
+    """The query, the policy, the data: as JSON; or in words."""
     epsilon: float
     time: str
     answered: bool
 
 
-def default_marks() -> Path:
-    """Where high-water marks are kept: away from the ledgers, so that one restored from a
-    backup does not bring its old mark along."""
-    if said := os.environ.get("PRIVCAL_MARKS"):
-        return Path(said).absolute()
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state).absolute() / "privcal" / "marks.db"
+@dataclass(frozen=True)
+class Facts:
+    """What is fixed when a ledger is made; only where its marks are may change."""
+
+    id: str
+    secret: str
+    name: str
+    unit: Unit
+    marks: str | None
+    created: str
 
 
 class Ledger:
@@ -136,28 +147,39 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self.path: Path | None = Path(path).resolve()
         self._memory: sqlite3.Connection | None = None
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     @classmethod
     def create(
         cls,
         path: str | Path,
-        epsilon: float | None = None,
+        policy: Policy | None = None,
         *,
+        unit: Unit,
+        name: str | None = None,
         marks: str | Path | None = None,
-        data: str | None = None,
     ) -> Ledger:
         """Make a new ledger, never over an existing file.
 
-        `epsilon` is a cap kept in the ledger itself, beside the policy's; the smaller rules.
-        `marks` is another place for its high-water mark than the usual one; `data` notes there
-        what data it is for. Where the marks know of a ledger at this very path that is gone,
-        what it had spent is carried over.
+        Parameters
+        ----------
+        policy
+            The owner's rules, kept in the ledger; `set_policy` changes them.
+        unit
+            Whom privacy protects: each "row", or each "person" with all their rows. For ever.
+        name
+            What the source is called in what leaves it; by default the file's name without its
+            ending.
+        marks
+            Another place for its high-water mark than the usual one. Where the marks know of a
+            ledger at this very path that is gone, what it had spent is carried over.
         """
         ledger = cls(path)
-        marks = None if marks is None else Path(marks).absolute()
         assert ledger.path is not None
-        total = None if epsilon is None else to_nano(epsilon)
+        place = default_marks() if marks is None else Path(marks).absolute()
+        policy = policy or Policy()
+        facts = _new_facts(name or ledger.path.name.partition(".")[0], unit, str(place), policy)
         ledger.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             # O_EXCL: two creators cannot both succeed.
@@ -165,159 +187,243 @@ class Ledger:
         except FileExistsError:
             raise InputError(f"{path} exists; a ledger is never overwritten") from None
         try:
-            with _open_marks(marks, write=True) as marked:
-                lost = _spent_at(marked, None, ledger.path) or 0
-            with closing(_connect(ledger.path)) as db:
-                _initialise(db, total, marks, lost)
-                ledger._raise_mark(db, data)
+            with locked(place) as marked, closing(connect(ledger.path)) as db:
+                with _transaction(db):
+                    _initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
+                marked.raise_to(facts.id, ledger.path, _head(db))
         except BaseException as error:
             ledger.path.unlink()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, (sqlite3.Error, OSError)):
                 raise InputError(f"cannot create the ledger {path}: {error}") from None
             raise
         return ledger
 
     @classmethod
-    def in_memory(cls) -> Ledger:
+    def in_memory(
+        cls, policy: Policy | None = None, *, unit: Unit = "row", name: str | None = None
+    ) -> Ledger:
         """For experiments: forgotten when the process ends, and so no protection at all."""
         ledger = cls.__new__(cls)
         ledger.path = None
+        ledger._process = os.getpid()
         ledger._lock = threading.Lock()
         ledger._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _initialise(ledger._memory, None, None, 0)
+        policy = policy or Policy()
+        with _transaction(ledger._memory):
+            _initialise(
+                ledger._memory, _new_facts(name or "unnamed", unit, None, policy), policy, 0
+            )
         return ledger
 
     @property
     def durable(self) -> bool:
         return self.path is not None
 
+    @property
+    def exists(self) -> bool:
+        return self.path is None or self.path.is_file()
+
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})" if self.durable else "Ledger(in memory: not durable)"
 
-    def known(self) -> bool:
-        """Whether the usual marks know of a ledger at this path, there or not."""
-        with _open_marks(None) as marks:
-            return _spent_at(marks, None, self.path) is not None
-
     # --- what a source does -------------------------------------------------------------
 
-    def charge(self, key: Key, query: str, digest: str, nano: int, cap: int) -> list[int] | None:
+    def charge(
+        self, key: Key, query: str, digest: str, nano: int, cap: int | None
+    ) -> list[int] | None:
         """Charge a request durably, or return the answer it already has, or raise Refused.
 
-        None means: charged, and the caller must now draw the answer and `store` it.
+        None means: charged, and the caller must now draw the answer and `store` it. `cap` is
+        None where each person has a budget of their own.
         """
-        with self._open() as db:
-            with _transaction(db):
-                self._check_mark(db)
-                spent = _head(db)[2]
-                found = db.execute(
-                    "SELECT digest, answer FROM entry"
-                    " WHERE asker = ? AND campaign = ? AND round = ? AND place = ?",
-                    (key.asker, key.campaign, key.round, key.index),
-                ).fetchone()
-                if found is not None:
-                    if found[0] != digest:
-                        raise Refused("id_conflict")
-                    if found[1] is None:
-                        raise Refused("lost")
-                    return [int(v) for v in json.loads(found[1])]
-                total = db.execute("SELECT total FROM ledger").fetchone()[0]
-                if spent + nano > (cap if total is None else min(cap, total)):
-                    raise Refused("over_budget")
-                _append(db, key, query, digest, nano)
-            self._raise_mark(db)
+        with self._changing() as db:
+            row = _find(db, key)
+            if row is not None:
+                if row["digest"] != digest:
+                    raise Refused("id_conflict")
+                return _stored(row)
+            if cap is not None and _head(db).spent + nano > cap:
+                raise Refused("over_budget")
+            _append(db, CHARGE, query, nano, key, digest)
         return None
+
+    def charge_persons(self, key: Key, persons: set[bytes], nano: int, cap: int) -> set[bytes]:
+        """Charge each person (by `person_hash`) for a charged request; who may count in it."""
+        with self._open() as db, _transaction(db):
+            row = _find(db, key)
+            if row is None or row["answer"] is not None:
+                raise Refused("lost")
+            return accounts.charge(db, persons, nano, cap - _written_off(db))
 
     def store(self, key: Key, answer: list[int]) -> None:
         """Commit the answer of a charged request. Only after this may it leave."""
+        with self._open() as db, _transaction(db):
+            row = _find(db, key)
+            if row is None or row["answer"] is not None:
+                raise Refused("lost")
+            text = json.dumps(answer)
+            db.execute(
+                "UPDATE entry SET answer = ?, sealed = ? WHERE seq = ?",
+                (text, _hash((row["hash"], text)), row["seq"]),
+            )
+
+    def refusal(self, requests: Sequence[tuple[Key, int]], cap: int | None) -> str | None:
+        """Why these requests (with their nano-ε) could not all be paid now; None if they could.
+
+        Nothing is charged. What was answered before costs nothing again.
+        """
+        try:
+            with self._open() as db:
+                self._check_mark(db)
+                need = 0
+                for key, nano in requests:
+                    row = _find(db, key)
+                    if row is None:
+                        need += nano
+                    else:
+                        _stored(row)
+                over = cap is not None and need and _head(db).spent + need > cap
+                return "over_budget" if over else None
+        except Refused as refused:
+            return refused.code
+
+    @property
+    def facts(self) -> Facts:
+        return self.terms()[0]
+
+    def terms(self) -> tuple[Facts, Policy]:
+        """What is fixed, and the owner's rules as last set: one look for both."""
         with self._open() as db:
-            changed = db.execute(
-                "UPDATE entry SET answer = ? WHERE answer IS NULL"
-                " AND asker = ? AND campaign = ? AND round = ? AND place = ?",
-                (json.dumps(answer), key.asker, key.campaign, key.round, key.index),
-            ).rowcount
-        if changed != 1:
-            raise Refused("lost")
+            rules = json.loads(_newest(db, POLICY)["what"])
+            return _facts(db), Policy.of(rules, "of the ledger")
+
+    @property
+    def id(self) -> str:
+        """Random, made with the ledger: tells its source from any other of the same name."""
+        return self.facts.id
+
+    @property
+    def unit(self) -> Unit:
+        return self.facts.unit
 
     @property
     def secret(self) -> bytes:
-        """The key of the hash that chooses which rows of a person count."""
-        with self._open() as db:
-            return bytes.fromhex(db.execute("SELECT secret FROM ledger").fetchone()[0])
+        """The key of the hashes that choose which rows of a person count, and know persons."""
+        return bytes.fromhex(self.facts.secret)
+
+    @property
+    def policy(self) -> Policy:
+        """The owner's rules, as last set."""
+        return self.terms()[1]
 
     # --- what its owner does ------------------------------------------------------------
 
     @property
     def nano_spent(self) -> int:
+        """Over all requests; where each person has a budget of their own, nobody spent more."""
         with self._open() as db:
-            return _head(db)[2]
+            return _head(db).spent
 
     @property
-    def nano_total(self) -> int | None:
-        """The cap kept in the ledger, if it has one."""
+    def nano_written_off(self) -> int:
+        """What the owner wrote off or a lost ledger had spent: it counts against everybody."""
         with self._open() as db:
-            total: int | None = db.execute("SELECT total FROM ledger").fetchone()[0]
-            return total
+            return _written_off(db)
 
-    def set_total(self, epsilon: float) -> None:
-        """Change the cap kept in the ledger: the owner's decision, never an asker's."""
+    def set_policy(self, policy: Policy) -> None:
+        """Change the rules: the owner's decision, never an asker's. It is recorded."""
+        with self._changing() as db:
+            old = Policy.of(json.loads(_newest(db, POLICY)["what"]), "of the ledger")
+            if policy.budget != old.budget and _head(db).spent:
+                raise InputError(
+                    f"budget is {old.budget!r} since the first charge and cannot change: what was "
+                    "spent cannot be told apart by persons any more"
+                )
+            _check_fits(policy, _facts(db).unit)
+            _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
+
+    def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
+        """Record data that this ledger is for: the same people. `known` is for the marks."""
+        with self._changing(known) as db:
+            _append(db, DATA, json.dumps(note, sort_keys=True))
+
+    def notes(self) -> list[dict[str, Any]]:
+        """The data this ledger is for, as they were attached."""
         with self._open() as db:
-            name, secret, _, marks, created, _ = db.execute("SELECT * FROM ledger").fetchone()
-            facts = (name, secret, to_nano(epsilon), marks, created)
-            db.execute("UPDATE ledger SET total = ?, hash = ?", (facts[2], _hash(facts)))
+            rows = db.execute("SELECT what FROM entry WHERE kind = ? ORDER BY seq", (DATA,))
+            return [json.loads(what) for (what,) in rows]
+
+    def persons(self) -> list[tuple[int, set[bytes]]]:
+        """Persons by the nano-ε each has spent, what was written off included."""
+        with self._open() as db:
+            off = _written_off(db)
+            return [(account.spent + off, account.persons) for account in accounts.read(db)]
 
     def entries(self) -> list[Entry]:
-        """Everything that left, oldest first, each link of the chain verified."""
+        """Everything that happened, oldest first, each link of the chain verified."""
         with self._open() as db:
-            rows = db.execute(f"SELECT {_COLUMNS}, answer FROM entry ORDER BY seq").fetchall()
+            rows = db.execute("SELECT * FROM entry ORDER BY seq").fetchall()
         previous, spent = _ROOT, 0
         for seq, row in enumerate(rows, 1):
-            spent += row[7]
-            if (
-                row[0] != seq
-                or row[8] != spent
-                or row[10] != previous
-                or row[11] != _hash(row[:11])
-            ):
+            spent += row["epsilon"]
+            chained = (row["seq"], row["spent"], row["previous"]) == (seq, spent, previous)
+            if not chained or not _whole(row):
                 raise InputError(f"ledger {self.path} is damaged at entry {seq}")
-            previous = row[11]
+            previous = row["hash"]
         return [
             Entry(
-                None if row[1] is None else Key(*row[1:5]),
-                row[5],
-                from_nano(row[7]),
-                row[9],
-                row[12] is not None,
+                row["kind"],
+                None
+                if row["asker"] is None
+                else Key(row["asker"], row["campaign"], row["round"], row["place"]),
+                row["what"],
+                from_nano(row["epsilon"]),
+                row["time"],
+                row["answer"] is not None,
             )
             for row in rows
         ]
 
     def nano_behind(self) -> int | None:
         """By how many nano-ε the file is behind its mark; None where no mark is known."""
-        with self._open() as db:
-            mark = self._mark(db)
-            return None if mark is None else max(0, mark - _head(db)[2])
+        with self._open() as db, self._reading_marks(db) as marked:
+            facts = _facts(db)
+            mark = None if marked is None else marked.head(facts.id)
+            if marked is None or mark is None or self.path is None:
+                return None
+            return max(0, max(mark.spent, marked.spent_at(self.path) or 0) - _head(db).spent)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether this file is what its mark says: no older, and no other copy."""
+        try:
+            with self._open() as db:
+                self._check_mark(db)
+        except Refused as refused:
+            if refused.code != "ledger_rolled_back":
+                raise
+            return False
+        return True
 
     def reconcile(self, write_off: float | None = None) -> int:
         """After a restore: write off what the file does not know was spent; returns nano-ε.
 
         Where the mark is known, that is the difference to it. Where it is not (another
         machine, say), only the owner can know, so `write_off` must be given; 0 is allowed.
+        From then on the marks of this machine and account are the ledger's.
         """
-        with self._open() as db:
-            with _transaction(db):
-                mark = self._mark(db)
-                if mark is None and write_off is None:
-                    raise InputError(
-                        "no high-water mark is known for this ledger; say with write_off= how "
-                        "much epsilon left that it does not show (0 if it is the newest copy)"
-                    )
-                nano = max(0, (mark or 0) - _head(db)[2])
-                if write_off:
-                    nano = max(nano, to_nano(write_off, "write-off"))
-                if nano:
-                    _append(db, None, "written off", "", nano)
-            self._raise_mark(db)
+        behind = self.nano_behind()
+        if behind is None and write_off is None:
+            raise InputError(
+                "no high-water mark is known for this ledger; say with write_off= (--write-off) how "
+                "much epsilon left that it does not show (0 if it is the newest copy)"
+            )
+        nano = max(behind or 0, to_nano(write_off, "write-off") if write_off else 0)
+        if behind is None:
+            with self._open() as db:
+                _set_marks(db, str(default_marks()))
+        with self._changing(check=False) as db:
+            _append(db, WRITTEN_OFF, "written off", nano)
         return nano
 
     # --- the file and its mark ----------------------------------------------------------
@@ -326,14 +432,19 @@ class Ledger:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A checked connection. Whatever is wrong with the file becomes a refusal."""
         if self._memory is not None:
+            if os.getpid() != self._process:  # each copy would answer from the whole budget
+                raise Refused("unavailable") from InputError(
+                    "a ledger in memory belongs to the process that made it"
+                )
             with self._lock:
+                self._memory.row_factory = sqlite3.Row
                 yield self._memory
             return
         assert self.path is not None
         if not self.path.is_file():
             raise Refused("ledger_missing")
         try:
-            with closing(_connect(self.path)) as db:
+            with closing(connect(self.path)) as db:
                 if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                     raise sqlite3.DatabaseError(f"{self.path} is not a privcal ledger")
                 version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -341,96 +452,66 @@ class Ledger:
                     raise sqlite3.DatabaseError(
                         f"{self.path} was made by another version of privcal ({version})"
                     )
-                *facts, stamp = db.execute("SELECT * FROM ledger").fetchone()
-                if stamp != _hash(tuple(facts)):
-                    raise sqlite3.DatabaseError(f"{self.path} is damaged")
+                db.row_factory = sqlite3.Row
+                _facts(db)
                 yield db
         except InputError:
             raise
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            # The last two: an entry that does not parse, a row that is not there.
+        except (sqlite3.Error, OSError, ValueError, TypeError, KeyError) as error:
+            # The last three: an entry that does not parse, a row that is not there.
             raise Refused("unavailable") from error
 
-    def _mark(self, db: sqlite3.Connection) -> int | None:
-        """How much this ledger is known to have spent; None if this machine never saw it."""
-        name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
-        with _open_marks(place) as marks:
-            return _spent_at(marks, name, self.path)
+    @contextmanager
+    def _changing(
+        self, known: Known | None = None, check: bool = True
+    ) -> Iterator[sqlite3.Connection]:
+        """One change of the ledger, and of its mark around it.
+
+        The marks are locked first, so a mark that could not be written stops the change, and two
+        copies of a ledger cannot both pass the check. The ledger is committed before the mark: a
+        crash in between leaves a ledger that is ahead of its mark, which holds the mark's entry
+        and so is not taken for a copy, with a charge that nobody got an answer for.
+        """
+        with self._open() as db:
+            if self.path is None:
+                with _transaction(db):
+                    yield db
+                return
+            facts = _facts(db)
+            place = Path(facts.marks or default_marks())
+            if check and not place.exists():
+                raise Refused("ledger_rolled_back")
+            with locked(place) as marked, _transaction(db):
+                if check:
+                    self._check_against(db, marked)
+                yield db
+                marked.raise_to(facts.id, self.path, _head(db))
+                if known is not None:
+                    marked.note(known)
+
+    @contextmanager
+    def _reading_marks(self, db: sqlite3.Connection) -> Iterator[Marks | None]:
+        with reading(Path(_facts(db).marks or default_marks())) as marked:
+            yield marked
 
     def _check_mark(self, db: sqlite3.Connection) -> None:
-        """Inside the ledger's transaction, so that nobody can charge between the two looks."""
-        if self._memory is None:
-            mark = self._mark(db)
-            if mark is None or mark > _head(db)[2]:
-                raise Refused("ledger_rolled_back")
+        if self.path is not None:
+            with self._reading_marks(db) as marked:
+                self._check_against(db, marked)
 
-    def _raise_mark(self, db: sqlite3.Connection, data: str | None = None) -> None:
-        """After the commit: a mark ahead of its ledger would look like a rollback."""
-        if self._memory is None:
-            name, place = db.execute("SELECT id, marks FROM ledger").fetchone()
-            with _open_marks(place, write=True) as marks:
-                marks.execute(
-                    "INSERT INTO mark VALUES (?, ?, ?, ?) ON CONFLICT (id, path) DO UPDATE SET"
-                    " spent = MAX(spent, excluded.spent)",
-                    (name, str(self.path), _head(db)[2], data),
-                )
-
-
-def ledgers_of(file: str) -> dict[str, list[Path]]:
-    """Where the usual marks know ledgers made for a file, by the note of their data: the file
-    itself, or "<file> by <column>"."""
-    found: dict[str, list[Path]] = {}
-    with _open_marks(None) as marks:
-        if marks is not None:
-            for data, path in marks.execute("SELECT DISTINCT data, path FROM mark"):
-                if data == file or (data or "").startswith(f"{file} by "):
-                    found.setdefault(data, []).append(Path(path))
-    return found
-
-
-def _spent_at(marks: sqlite3.Connection | None, name: str | None, path: Path | None) -> int | None:
-    """The most that is known spent by this ledger, or by any that was ever at this path."""
-    if marks is None:
-        return None
-    found: int | None = marks.execute(
-        "SELECT MAX(spent) FROM mark WHERE id = ?1 OR id IN (SELECT id FROM mark WHERE path = ?2)",
-        (name, str(path)),
-    ).fetchone()[0]
-    known = name is None or marks.execute("SELECT 1 FROM mark WHERE id = ?", (name,)).fetchone()
-    return found if known else None
-
-
-def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
-    mode = "rwc" if create else "rw"
-    db = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        timeout=BUSY_SECONDS,
-    )
-    db.execute("PRAGMA synchronous = EXTRA")
-    return db
-
-
-@contextmanager
-def _open_marks(
-    place: str | Path | None, write: bool = False
-) -> Iterator[sqlite3.Connection | Any]:
-    """The marks; None where there are none yet and nothing is to be written."""
-    path = default_marks() if place is None else Path(place)
-    if not write and not path.exists():
-        yield None
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        marks = _connect(path, create=True)
-        marks.executescript(_MARKS_SCHEMA)
-    except (sqlite3.Error, OSError) as error:
-        raise sqlite3.OperationalError(
-            f"cannot open the high-water marks {path}: {error}"
-        ) from error
-    with closing(marks):
-        yield marks
+    def _check_against(self, db: sqlite3.Connection, marked: Marks | None) -> None:
+        """The entry that the mark names must be in this file, and nothing spent at its place."""
+        assert self.path is not None
+        mark = None if marked is None else marked.head(_facts(db).id)
+        if marked is None or mark is None:
+            raise Refused("ledger_rolled_back")
+        row = db.execute("SELECT hash FROM entry WHERE seq = ?", (mark.seq,)).fetchone()
+        if (
+            row is None
+            or row["hash"] != mark.hash
+            or (marked.spent_at(self.path) or 0) > _head(db).spent
+        ):
+            raise Refused("ledger_rolled_back")
 
 
 @contextmanager
@@ -445,41 +526,125 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
-def _initialise(db: sqlite3.Connection, total: int | None, marks: Path | None, lost: int) -> None:
-    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
-    facts = (secrets.token_hex(16), secrets.token_hex(32), total, marks and str(marks), _now())
-    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (*facts, _hash(facts)))
+def _new_facts(name: str, unit: Unit, place: str | None, policy: Policy) -> Facts:
+    if unit not in UNITS:
+        raise InputError(f"the unit of protection must be row or person, not {unit!r}")
+    if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
+        raise InputError(f"a source's name must be 1 to 200 printable characters, not {name!r}")
+    _check_fits(policy, unit)
+    return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, place, _now())
+
+
+def _check_fits(policy: Policy, unit: Unit) -> None:
+    if unit == "row":
+        if policy.budget == "person":
+            raise InputError("a budget for each person needs person ids: the unit must be person")
+        if policy.rows_per_person > 1:
+            raise InputError(
+                f"the policy lets {policy.rows_per_person} rows of one person count, but the unit "
+                "of protection is the row: there are no person ids"
+            )
+
+
+def _initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: int) -> None:
+    db.row_factory = sqlite3.Row
+    for statement in f"{_SCHEMA}{accounts.SCHEMA}".split(";"):
+        db.execute(statement)
+    values = tuple(vars(facts).values())
+    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, _hash(values)))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
+    _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
     if lost:
-        _append(db, None, "carried over from a lost ledger", "", lost)
-    db.execute("COMMIT")
+        _append(db, WRITTEN_OFF, "carried over from a lost ledger", lost)
 
 
-_COLUMNS = "seq, asker, campaign, round, place, query, digest, epsilon, spent, time, previous, hash"
+def _facts(db: sqlite3.Connection) -> Facts:
+    *values, stamp = db.execute("SELECT * FROM ledger").fetchone()
+    if stamp != _hash(tuple(values)):
+        raise sqlite3.DatabaseError("the ledger is damaged")
+    return Facts(*values)
+
+
+def _set_marks(db: sqlite3.Connection, place: str) -> None:
+    values = tuple({**vars(_facts(db)), "marks": place}.values())
+    db.execute("UPDATE ledger SET marks = ?, hash = ?", (place, _hash(values)))
+
+
 _ROOT = ""
+_HASHED = (
+    "seq", "kind", "asker", "campaign", "round", "place", "what", "digest", "epsilon", "spent",
+    "time", "previous",
+)  # fmt: skip
 
 
 def _hash(fields: tuple[object, ...]) -> str:
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
-def _head(db: sqlite3.Connection) -> tuple[int, str, int]:
-    """Number and hash of the newest entry, and the total after it."""
-    row = db.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+def _whole(row: sqlite3.Row) -> bool:
+    """Whether an entry and its answer are as they were written."""
+    answered = row["answer"] is not None or row["sealed"] is not None
+    sealed = not answered or row["sealed"] == _hash((row["hash"], row["answer"]))
+    return sealed and bool(row["hash"] == _hash(tuple(row[name] for name in _HASHED)))
+
+
+def _checked(row: sqlite3.Row) -> sqlite3.Row:
+    if not _whole(row):
+        raise sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
+    return row
+
+
+def _head(db: sqlite3.Connection) -> Head:
+    row = db.execute("SELECT * FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
     if row is None:
-        return 0, _ROOT, 0
-    if row[11] != _hash(row[:11]):
-        raise sqlite3.DatabaseError("the newest entry of the ledger is damaged")
-    return row[0], row[11], row[8]
+        return Head(0, _ROOT, 0)
+    return Head(row["seq"], _checked(row)["hash"], row["spent"])
 
 
-def _append(db: sqlite3.Connection, key: Key | None, query: str, digest: str, nano: int) -> None:
-    seq, previous, spent = _head(db)
+def _find(db: sqlite3.Connection, key: Key) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = db.execute(
+        "SELECT * FROM entry WHERE asker = ? AND campaign = ? AND round = ? AND place = ?",
+        (key.asker, key.campaign, key.round, key.index),
+    ).fetchone()
+    return None if row is None else _checked(row)
+
+
+def _newest(db: sqlite3.Connection, kind: str) -> sqlite3.Row:
+    row: sqlite3.Row = db.execute(
+        "SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT 1", (kind,)
+    ).fetchone()
+    return _checked(row)
+
+
+def _stored(row: sqlite3.Row) -> list[int]:
+    if row["answer"] is None:
+        raise Refused("lost")
+    return [int(v) for v in json.loads(row["answer"])]
+
+
+def _written_off(db: sqlite3.Connection) -> int:
+    total: int = db.execute(
+        "SELECT COALESCE(SUM(epsilon), 0) FROM entry WHERE kind = ?", (WRITTEN_OFF,)
+    ).fetchone()[0]
+    return total
+
+
+def _append(
+    db: sqlite3.Connection,
+    kind: str,
+    what: str,
+    nano: int = 0,
+    key: Key | None = None,
+    digest: str = "",
+) -> None:
+    head = _head(db)
     who = (None,) * 4 if key is None else (key.asker, key.campaign, key.round, key.index)
-    fields = (seq + 1, *who, query, digest, nano, spent + nano, _now(), previous)
+    spent = head.spent + nano
+    fields = (head.seq + 1, kind, *who, what, digest, nano, spent, _now(), head.hash)
     db.execute(
-        f"INSERT INTO entry ({_COLUMNS}) VALUES ({', '.join('?' * 12)})", (*fields, _hash(fields))
+        f"INSERT INTO entry ({', '.join(_HASHED)}, hash) VALUES ({', '.join('?' * 13)})",
+        (*fields, _hash(fields)),
     )
 
 

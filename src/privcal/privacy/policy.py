@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,20 @@ from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY, Query
 
 MAX_ROWS_PER_PERSON = 1000
+BUDGETS = ("population", "person")
 
 
 @dataclass(frozen=True)
 class Policy:
     """The owner's rules, as an object or a small TOML file with the same names.
 
+    They are kept in the ledger. A policy that comes with a question can only narrow them.
+
     Attributes
     ----------
     epsilon
-        All that may ever be spent on this population, over all askers and campaigns.
+        All that may ever be spent, over all askers and campaigns: on this population, or on
+        each person of it (see `budget`).
     epsilon_per_request
         The most one request may cost; by default the total.
     queries
@@ -32,6 +36,9 @@ class Policy:
         Who may ask; by default anyone who can reach the source.
     model
         The model these scores must come from; by default any.
+    budget
+        "population": one budget for everybody, used up for all alike. "person": the ledger
+        accounts for each person, and whoever comes later has the whole budget; needs ids.
     """
 
     epsilon: float = 1.0
@@ -40,6 +47,7 @@ class Policy:
     rows_per_person: int = 1
     askers: tuple[str, ...] | None = None
     model: str | None = None
+    budget: str = "population"
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "epsilon_per_request"):
@@ -69,20 +77,25 @@ class Policy:
             )
         if self.model is not None and not isinstance(self.model, str):
             raise InputError(f"policy model must be a name, not {self.model!r}")
+        if self.budget not in BUDGETS:
+            raise InputError(f"policy budget must be population or person, not {self.budget!r}")
 
     @classmethod
-    def load(cls, path: str | Path) -> Policy:
-        """Read a policy from TOML; a name it does not know is an error, not a silence."""
+    def load(cls, path: str | Path, over: Policy | None = None) -> Policy:
+        """Read a policy from TOML; a name it does not know is an error, not a silence.
+
+        What the file does not say is as in `over`, or the default.
+        """
         try:
             table: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))
         except OSError as error:
             raise InputError(f"cannot read policy {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"policy {path} is not valid TOML: {error}") from None
-        return cls.of(table, path)
+        return cls.of(table, path, over)
 
     @classmethod
-    def of(cls, table: dict[str, Any], where: str | Path) -> Policy:
+    def of(cls, table: dict[str, Any], where: str | Path, over: Policy | None = None) -> Policy:
         """From the settings in a table; `where` it stands is named in errors."""
         known = {f.name for f in fields(cls)}
         for name in table:
@@ -90,7 +103,29 @@ class Policy:
                 raise InputError(
                     f"policy {where} has no setting {name!r}; there are {', '.join(sorted(known))}"
                 )
-        return cls(**table)
+        return replace(over or cls(), **table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `of` reads it; what is not set is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def narrowed(self, other: Policy | None) -> Policy:
+        """What both allow; the kind of budget is the owner's alone."""
+        if other is None:
+            return self
+        if self.model and other.model and self.model != other.model:
+            raise InputError(
+                f"the owner's policy is for model {self.model!r}, this one for {other.model!r}"
+            )
+        return Policy(
+            epsilon=min(self.epsilon, other.epsilon),
+            epsilon_per_request=from_nano(min(self.nano_per_request, other.nano_per_request)),
+            queries=_both(self.queries, other.queries),
+            rows_per_person=min(self.rows_per_person, other.rows_per_person),
+            askers=_both(self.askers, other.askers),
+            model=self.model or other.model,
+            budget=self.budget,
+        )
 
     @property
     def nano_total(self) -> int:
@@ -114,3 +149,10 @@ class Policy:
             raise Refused("model")
         if nano_epsilon > self.nano_per_request:
             raise Refused("over_request_limit")
+
+
+def _both(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The names on both lists; no list is all names."""
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(name for name in one if name in other)

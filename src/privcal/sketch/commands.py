@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -81,11 +82,18 @@ def show(file: File, as_json: Json = False) -> None:
     for name in ("source", "asker", "campaign", "ε", "rows per person"):
         answers.add_column(name, justify="right" if name in ("ε", "rows per person") else "left")
     for entry in sketch.entries:
-        answers.add_row(*entry.key, f"{entry.nano_epsilon / 1e9:g}", str(entry.rows_per_person))
+        answers.add_row(
+            entry.source,
+            entry.asker,
+            entry.campaign,
+            f"{entry.nano_epsilon / 1e9:g}",
+            str(entry.rows_per_person),
+        )
     console.print(answers)
-    for source, epsilon in sketch.spent.items():
-        if (times := sum(entry.source == source for entry in sketch.entries)) > 1:
-            console.print(f"{source} answered {times} times, for ε = {epsilon:g} in all")
+    times = Counter(entry.who for entry in sketch.entries)
+    for (_, count_of), (source, epsilon) in zip(times.items(), sketch.spent.items(), strict=True):
+        if count_of > 1:
+            console.print(f"{source} answered {count_of} times, for ε = {epsilon:g} in all")
     knots = sketch.query.knots
     totals = [float(v) for v in sketch.average * count]
     table = Table(

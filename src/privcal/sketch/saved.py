@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from privcal.sketch.noise import UNCLEAR, noise_variance
 from privcal.sketch.reading import Reading
 
 FORMAT = "privcal-sketch"
-VERSION = 1
+VERSION = 2
 
 _SAME_TEMPERATURE = 1e-5
 """Relative: a fitted temperature is good to 1e-6, and its last digits depend on the machine."""
@@ -49,11 +48,15 @@ class Entry:
     values: tuple[float, ...]
     """Noisy, as they left the source."""
     rows_per_person: int = 1
+    ledger: str = ""
+    """The random id of the ledger that was charged: whose answer this is, whatever the name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or not self.source:
             raise InputError(f"an answer's source must be a name, not {self.source!r}")
         said = f"the answer of {self.source!r}"
+        if not isinstance(self.ledger, str):
+            raise InputError(f"{said}: its ledger must be an id, not {self.ledger!r}")
         try:
             key = Key.parse(self.asker, self.campaign)
         except InputError as error:
@@ -67,8 +70,13 @@ class Entry:
         object.__setattr__(self, "values", tuple(_value(said, v) for v in self.values))
 
     @property
+    def who(self) -> str:
+        """The people behind it: one ledger is one population. Without one, the name must do."""
+        return self.ledger or self.source
+
+    @property
     def key(self) -> tuple[str, str, str]:
-        return self.source, self.asker, self.campaign
+        return self.who, self.asker, self.campaign
 
     def __str__(self) -> str:
         return f"the answer of {self.source!r} to {self.asker!r} in campaign {self.campaign!r}"
@@ -108,9 +116,12 @@ class Sketch:
             raise InputError(f"the model of a sketch must be a name, not {self.model!r}")
         if not self.entries:
             raise InputError("a sketch needs at least one answer")
-        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda e: e.key)))
-        for entry, after in pairwise(self.entries):
-            if entry.key == after.key:
+        object.__setattr__(
+            self, "entries", tuple(sorted(self.entries, key=lambda e: (e.source, e.key)))
+        )
+        often = Counter(entry.key for entry in self.entries)
+        for entry in self.entries:
+            if often[entry.key] > 1:
                 raise InputError(f"{entry} is there twice")
         for entry in self.entries:
             if len(entry.values) != self.query.length:
@@ -124,6 +135,7 @@ class Sketch:
         cls,
         query: Hats,
         answers: Mapping[str, Sequence[float]],
+        ledgers: Mapping[str, str],
         nano_epsilon: int,
         *,
         asker: str,
@@ -131,9 +143,17 @@ class Sketch:
         rows_per_person: int = 1,
         model: str | None = None,
     ) -> Sketch:
-        """From one run's answers by source; `privcal.calibrate` does so with method sketch."""
+        """From one run's answers and ledgers' ids by source; `privcal.calibrate` does so."""
         entries = (
-            Entry(source, asker, campaign, nano_epsilon, tuple(values), rows_per_person)
+            Entry(
+                source,
+                asker,
+                campaign,
+                nano_epsilon,
+                tuple(values),
+                rows_per_person,
+                ledgers.get(source, ""),
+            )
             for source, values in answers.items()
         )
         return cls(query, tuple(entries), model)
@@ -152,14 +172,20 @@ class Sketch:
     @property
     def nano_spent(self) -> dict[str, int]:
         """The nano-ε each source was charged, over all its answers."""
+        names: dict[str, str] = {}
+        for entry in self.entries:
+            names.setdefault(entry.who, entry.source)
+        often = Counter(names.values())
         spent: Counter[str] = Counter()
         for entry in self.entries:
-            spent[entry.source] += entry.nano_epsilon
+            name = names[entry.who]
+            label = name if often[name] == 1 else f"{name} ({entry.who[:8]})"
+            spent[label] += entry.nano_epsilon
         return dict(spent)
 
     @property
     def spent(self) -> dict[str, float]:
-        """The ε each source was charged, over all its answers."""
+        """The ε each source was charged, over all its answers; one ledger is one source."""
         return {source: from_nano(nano) for source, nano in self.nano_spent.items()}
 
     @property
@@ -174,7 +200,7 @@ class Sketch:
         A source that answered m times has its rows in the average with weight m, so the
         sampling variance of the average is Σm²/(Σm)² of one answer's.
         """
-        often = Counter(entry.source for entry in self.entries).values()
+        often = Counter(entry.who for entry in self.entries).values()
         return sum(often) ** 2 // sum(m * m for m in often)
 
     def fit(self, public: Scores | None = None) -> Fitted:

@@ -1,0 +1,152 @@
+"""High-water marks: a second place that remembers how far each ledger had got, and for what data.
+
+A ledger restored from an old copy does not hold the entry that its mark names, and so is refused
+until its owner reconciles it; so is one that took the place of another. The marks live away from
+the ledgers (`marks.db` in the user's state folder, or where `PRIVCAL_MARKS` or the ledger's maker
+said), so that a backup of the one does not bring back the other.
+
+The marks are locked before a ledger is, and until both are on disk. So two copies of a ledger that
+are asked at the same moment wait for one another, and the second finds that it is a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+BUSY_SECONDS = 60.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS head (id TEXT PRIMARY KEY, seq INTEGER, hash TEXT, spent INTEGER);
+CREATE TABLE IF NOT EXISTS place (id TEXT, path TEXT, PRIMARY KEY (id, path));
+CREATE TABLE IF NOT EXISTS data (
+    id TEXT, path TEXT, device INTEGER, inode INTEGER, split TEXT, value TEXT, digest TEXT,
+    PRIMARY KEY (id, path, split, value)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest entry of a ledger: its number, its hash, and what was spent up to it."""
+
+    seq: int
+    hash: str
+    spent: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """Data that a ledger was made for: `split` and `value` are "" where it is a whole file."""
+
+    id: str
+    path: Path
+    device: int
+    inode: int
+    split: str
+    value: str
+    digest: str
+
+
+def default_marks() -> Path:
+    """Where marks are kept unless said otherwise."""
+    if said := os.environ.get("PRIVCAL_MARKS"):
+        return Path(said).absolute()
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state).absolute() / "privcal" / "marks.db"
+
+
+class Marks:
+    """An open database of marks."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def head(self, id: str) -> Head | None:
+        """How far this ledger is known to have got; None if it was never seen here."""
+        row = self._db.execute("SELECT seq, hash, spent FROM head WHERE id = ?", (id,)).fetchone()
+        return None if row is None else Head(*row)
+
+    def spent_at(self, path: Path) -> int | None:
+        """The most that any ledger had spent that was ever at this path; None if none was."""
+        spent: int | None = self._db.execute(
+            "SELECT MAX(spent) FROM head JOIN place USING (id) WHERE path = ?", (str(path),)
+        ).fetchone()[0]
+        return spent
+
+    def raise_to(self, id: str, path: Path, head: Head) -> None:
+        """Only what changes is written: looking something up costs no disk."""
+        if self.head(id) != head:
+            row = (id, head.seq, head.hash, head.spent)
+            self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?)", row)
+        if path not in self.places(id):
+            self._db.execute("INSERT INTO place VALUES (?, ?)", (id, str(path)))
+
+    def places(self, id: str) -> list[Path]:
+        """Where this ledger has been, the newest last."""
+        rows = self._db.execute("SELECT path FROM place WHERE id = ? ORDER BY rowid", (id,))
+        return [Path(path) for (path,) in rows]
+
+    def note(self, known: Known) -> None:
+        row = (known.id, str(known.path), known.device, known.inode, known.split, known.value)
+        self._db.execute(
+            "INSERT OR REPLACE INTO data VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, known.digest)
+        )
+
+    def data(self) -> list[Known]:
+        rows = self._db.execute("SELECT * FROM data ORDER BY rowid")
+        return [Known(id, Path(path), *rest) for id, path, *rest in rows]
+
+
+@contextmanager
+def reading(place: Path) -> Iterator[Marks | None]:
+    """The marks as they are; None where there are none. No file is made."""
+    if not place.is_file():
+        yield None
+        return
+    with closing(_connect(place)) as db:
+        yield Marks(db)
+
+
+@contextmanager
+def locked(place: Path) -> Iterator[Marks]:
+    """The marks, all others shut out until the end, when what changed is committed.
+
+    They are made where there are none; whoever only uses a ledger looks first.
+    """
+    with closing(_connect(place)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield Marks(db)
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+
+def _connect(place: Path) -> sqlite3.Connection:
+    try:
+        if not place.exists():  # paths of data stand in it: for its owner alone
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(place, os.O_CREAT | os.O_RDWR, 0o600))
+        db = connect(place)
+        if db.execute("SELECT COUNT(*) FROM sqlite_master WHERE name = 'data'").fetchone()[0] == 0:
+            db.executescript(_SCHEMA)
+    except (sqlite3.Error, OSError) as error:
+        raise sqlite3.OperationalError(
+            f"cannot open the high-water marks {place}: {error}"
+        ) from error
+    return db
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A database that is there, every commit synced to the disk, and its folder too."""
+    db = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_SECONDS
+    )
+    db.execute("PRAGMA synchronous = EXTRA")
+    return db

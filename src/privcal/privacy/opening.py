@@ -1,0 +1,270 @@
+"""From data to their one ledger.
+
+The same people must not get a second budget because a command was typed differently. So whoever
+wants the ledger of some data gets it here: the file is taken as it really is (links resolved, a
+folder of .npy files is the file of outputs in it, device and inode compared), and its ledger is
+looked for beside it, in a folder that was named, and among all that the high-water marks know to
+have been made for it. There is one, or none, or a sentence that says what is in the way. Making
+one is an explicit act.
+
+What cannot be seen for certain is told at least: where the same rows are known under another
+name (a copy, a renamed file, a CSV saved as Parquet), making a ledger for them warns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from privcal.errors import InputError
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.marks import Known, Marks, default_marks, reading
+from privcal.privacy.policy import Policy
+from privcal.readers import outputs_file, read_scores, read_sources
+from privcal.scores import Scores
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the rows of one source are: a file, or one value of a column of a table.
+
+    `Data.at` makes one. `person` is the column (or array) of person ids; None protects rows.
+    """
+
+    path: Path
+    split: str | None = None
+    value: str | None = None
+    person: str | None = None
+    model: str | None = None
+
+    @classmethod
+    def at(cls, path: str | Path, **more: Any) -> Data:
+        return cls(outputs_file(path).resolve(), **more)
+
+    def __str__(self) -> str:
+        return str(self.path) if self.value is None else f"{self.path} ({self.split} {self.value})"
+
+    @property
+    def name(self) -> str:
+        """What the source is called, unless its owner says otherwise."""
+        return self.value or self.path.name.partition(".")[0]
+
+    def check_there(self) -> None:
+        if not self.path.is_file():
+            raise InputError(f"there is no file {self.path}")
+
+    def read(self, strict: bool = False) -> Scores:
+        """The rows; a malformed one is marked and counts as zero, or, if strict, is an error."""
+        if self.split is None or self.value is None:
+            return read_scores(self.path, model=self.model, person=self.person, strict=strict)
+        [scores] = read_sources(
+            self.path,
+            self.split,
+            names=[self.value],
+            model=self.model,
+            person=self.person,
+            strict=strict,
+        ).values()
+        return scores
+
+    def note(self) -> dict[str, Any]:
+        """As a ledger keeps it."""
+        facts = {name: value for name, value in vars(self).items() if name != "model"}
+        return {**facts, "path": str(self.path)}
+
+    @classmethod
+    def noted(cls, note: dict[str, Any]) -> Data:
+        return cls(**{**note, "path": Path(note["path"])})
+
+    def known(self, ledger: str, digest: str) -> Known:
+        """As the marks keep it."""
+        at = self.path.stat()
+        part = (self.split or "", self.value or "")
+        return Known(ledger, self.path, at.st_dev, at.st_ino, *part, digest)
+
+    def same_file(self, path: Path) -> bool:
+        """Whether that is this file, under this name or as a hard link."""
+        both = self.path.exists() and path.exists()
+        return path == self.path or (both and self.path.samefile(path))
+
+    def was(self, known: Known) -> bool:
+        """Whether that is this file, or was before it got another name.
+
+        A number of an inode is given again when a file is gone, so then the rows decide too.
+        """
+        if known.path.exists() or not self.path.exists():
+            return self.same_file(known.path)
+        at = self.path.stat()
+        moved = (at.st_dev, at.st_ino) == (known.device, known.inode)
+        return self.path == known.path or (moved and self.read().content_digest() == known.digest)
+
+
+class SameRows(UserWarning):
+    """The same rows have a ledger under another name."""
+
+
+def find(data: Data, folder: Path | None = None) -> Ledger | None:
+    """The ledger of these data; None if none was ever made."""
+    found: dict[str, Path] = {}
+    gone: dict[str, Path] = {}
+    with reading(default_marks()) as marks:
+        for known in [] if marks is None else marks.data():
+            if data.was(known):
+                places = _places(marks, known.id)
+                if _same_part(data, known.split or None, known.value or None, places[-1]):
+                    there = [place for place in places if _is(place, known.id)]
+                    if there:
+                        found[known.id] = there[-1]
+                    else:
+                        gone[known.id] = places[-1]
+    for place in _lying_about(data, folder):
+        ledger = Ledger(place)
+        if ledger.id in found:
+            continue
+        notes = [Data.noted(note) for note in ledger.notes()]
+        mine = [note for note in notes if data.same_file(note.path)]
+        moved = ledger.id in gone  # with its data
+        if moved or [note for note in mine if _same_part(data, note.split, note.value, place)]:
+            found[ledger.id] = place
+        elif place == _place(data, folder):
+            whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
+            raise InputError(
+                f"{place} is {whose}; if {data} holds the same people, say so with: "
+                f"privcal ledger attach {place} {data.path}"
+            )
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise InputError(
+            f"{data} has two ledgers, {one} and {other}: only its owner can say which one holds; "
+            "move the other away"
+        )
+    if not found and gone and _place(data, folder) not in gone.values():
+        last = list(gone.values())[-1]
+        raise InputError(
+            f"the ledger of {data} was {last} and is gone; put it back, or make a new one there, "
+            f"which starts with what that had spent: privcal ledger create {data.path} "
+            f"--ledger-dir {last.parent}"
+        )
+    if found and folder is not None and _place(data, folder) not in found.values():
+        raise InputError(
+            f"{data} already has the ledger {next(iter(found.values()))}; leave --ledger-dir out "
+            "to use it"
+        )
+    return Ledger(next(iter(found.values()))) if found else None
+
+
+def lost(data: Data, folder: Path | None = None) -> bool:
+    """Whether these data had a ledger at its usual place, and it is gone."""
+    with reading(default_marks()) as marks:
+        return marks is not None and marks.spent_at(_place(data, folder)) is not None
+
+
+def notes_of(data: Data, folder: Path | None = None) -> list[Data]:
+    """What ledgers have noted of this file, as a whole or in parts; the newest first."""
+    paths = {data.path}
+    places = _lying_about(data, folder)
+    with reading(default_marks()) as marks:
+        for known in [] if marks is None else marks.data():
+            if data.was(known):
+                paths.add(known.path)
+                places += [place for place in _places(marks, known.id) if place.is_file()]
+    places = list(dict.fromkeys(places))
+    notes = [Data.noted(n) for place in places for n in reversed(Ledger(place).notes())]
+    return [note for note in notes if note.path in paths or data.same_file(note.path)]
+
+
+def create(
+    data: Data,
+    scores: Scores,
+    policy: Policy | None = None,
+    *,
+    folder: Path | None = None,
+    place: Path | None = None,
+    name: str | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Ledger:
+    """Make the ledger of these data (strictly read: `scores`), beside them unless said otherwise.
+
+    Refuses where they have one. The unit is the person where the data name a column of ids.
+    """
+    if (other := find(data, folder)) is not None:
+        raise InputError(f"{data} already has the ledger {other.path}")
+    digest = scores.content_digest()
+    for known, where in _known_rows(digest)[:1]:
+        (warn or _warn)(
+            f"the same rows have the ledger {where}, as {known.path}; if these are the same people, "
+            f"their budget is there already (privcal ledger attach {where} {data.path})"
+        )
+    ledger = Ledger.create(
+        place or _place(data, folder),
+        policy,
+        unit="row" if data.person is None else "person",
+        name=name or data.name,
+    )
+    ledger.attach(data.note(), data.known(ledger.id, digest))
+    return ledger
+
+
+def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
+    """Say that these data, too, are about the ledger's people: all charges add up there."""
+    other = find(data)
+    if other is not None and other.id != ledger.id:
+        raise InputError(f"{data} already has the ledger {other.path}")
+    if ledger.unit == "person" and scores.person is None:
+        raise InputError(
+            f"{ledger.path} protects persons: say which column of {data} has their ids"
+        )
+    if ledger.unit == "row" and data.person is not None:
+        data = replace(data, person=None)
+    ledger.attach(data.note(), data.known(ledger.id, scores.content_digest()))
+
+
+def _place(data: Data, folder: Path | None) -> Path:
+    """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
+    name = "" if data.value is None else quote(data.value, safe=" ")
+    if folder is not None:
+        return folder.resolve() / ".".join(filter(None, (data.path.name, name, "ledger")))
+    if data.value is None:
+        return data.path.with_name(f"{data.path.name}.ledger")
+    return data.path.with_name(f"{data.path.name}.ledgers") / f"{name}.ledger"
+
+
+def _lying_about(data: Data, folder: Path | None) -> list[Path]:
+    """Ledgers that lie beside the data, for all or a part of them, or in the folder."""
+    beside = data.path.with_name(f"{data.path.name}.ledgers")
+    some = sorted(beside.glob("*.ledger"))[:1] if beside.is_dir() else []
+    whole = replace(data, split=None, value=None)
+    places = [_place(whole, None), *some, _place(data, None), _place(data, folder)]
+    return [place for place in dict.fromkeys(places) if place.is_file()]
+
+
+def _same_part(data: Data, split: str | None, value: str | None, place: Path) -> bool:
+    """Whether a ledger for this file is for this part of it; a file is split in one way only."""
+    if split != data.split:
+        how = "as a whole" if split is None else f"split by its column {split}"
+        raise InputError(
+            f"{data.path} already has ledgers, such as {place}, {how}: ask it in the same way"
+        )
+    return value == data.value
+
+
+def _places(marks: Marks | None, ledger: str) -> list[Path]:
+    return [] if marks is None else marks.places(ledger)
+
+
+def _is(place: Path, id: str) -> bool:
+    return place.is_file() and Ledger(place).id == id
+
+
+def _known_rows(digest: str) -> list[tuple[Known, Path]]:
+    with reading(default_marks()) as marks:
+        known = [] if marks is None else [known for known in marks.data() if known.digest == digest]
+        return [(k, _places(marks, k.id)[-1]) for k in known if _places(marks, k.id)]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, SameRows, stacklevel=4)

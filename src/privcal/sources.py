@@ -1,0 +1,206 @@
+"""Sources from files: read, checked, each with its one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from privcal.errors import InputError
+from privcal.privacy import opening
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import Data
+from privcal.privacy.policy import Policy
+from privcal.readers import outputs_file, read_scores, read_sources
+from privcal.scores import Scores
+from privcal.source import Source
+
+
+def open_sources(
+    paths: Sequence[str | Path],
+    *,
+    source_column: str | None = None,
+    source_names: Sequence[str] | None = None,
+    model: str | None = None,
+    policy: Policy | str | Path | None = None,
+    ledger_dir: str | Path | None = None,
+    new_ledgers: bool = False,
+    person: str | None = None,
+    per_row: bool = False,
+    public: Scores | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Source]:
+    """The sources in these files, each with the one ledger that its data have.
+
+    Parameters
+    ----------
+    paths
+        A file of scores for each source; or tables that `source_column` splits into sources.
+    source_names
+        The public list of values of that column: each is a source, also if the table has no row
+        of it, and rows of others are left out. Without it the table decides which sources exist.
+    policy
+        Rules (or their TOML file) that narrow those in the ledgers; for new ledgers, their rules.
+    ledger_dir
+        Where the ledgers are, if not beside the data.
+    new_ledgers
+        Make ledgers for data that never had any. Say whom they protect: `person` names the column
+        of person ids, `per_row` says that every row is a person of its own.
+    public
+        The calibrator's own scores of the same model: the number of classes must agree.
+    tell
+        Called with what the owner should know: ledgers made, rows that another ledger knows.
+
+    Whatever is wrong is said before any ledger is made.
+    """
+    folder = None if ledger_dir is None else Path(ledger_dir)
+    if new_ledgers:
+        check_unit(person, per_row)
+    elif person is not None or per_row:
+        raise InputError("--person and --per-row are for new ledgers; an old one has it written in")
+    opened = []
+    for data, scores in _read(paths, source_column, source_names, model, folder, person):
+        ledger = opening.find(data, folder)
+        if ledger is None and not new_ledgers:
+            if opening.lost(data, folder):
+                raise InputError(
+                    f"the ledger of {data} is gone; put it back, or make a new one, which starts "
+                    f"with what that had spent: privcal ledger create {data.path}"
+                )
+            raise InputError(
+                f"{data} has no ledger; its owner makes one with: privcal ledger create "
+                f"{data.path} (or --new-ledger here)"
+            )
+        opened.append((data, scores, ledger))
+    own = [] if public is None else [("the public rows", public)]
+    _check_one_model([*own, *((str(data), scores) for data, scores, _ in opened)])
+    _check_one_unit([(data, ledger) for data, _, ledger in opened])
+    rules = Policy.load(policy) if isinstance(policy, (str, Path)) else policy
+    if any(ledger is None for *_, ledger in opened):
+        Source(opened[0][1], rules, ledger=None)  # says what does not fit together
+    sources = []
+    made: list[Ledger] = []
+    for data, scores, ledger in opened:
+        if ledger is None:
+            ledger = opening.create(data, scores, rules, folder=folder, warn=tell)
+            made.append(ledger)
+        narrower = rules
+        if isinstance(policy, (str, Path)):  # what the file does not say, it leaves as it is
+            narrower = Policy.load(policy, over=ledger.policy)
+        sources.append(Source(scores, narrower, ledger=ledger))
+    if made and tell is not None:
+        tell(_created(made))
+    return sources
+
+
+def create_ledgers(
+    path: str | Path,
+    policy: Policy | None = None,
+    *,
+    person: str | None = None,
+    per_row: bool = False,
+    name: str | None = None,
+    ledger_dir: str | Path | None = None,
+    source_column: str | None = None,
+    source_names: Sequence[str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Ledger]:
+    """Make the ledger of a file, or of each source in a table. Explicit, and once.
+
+    The parameters are those of `open_sources`; `name` is what the source is called in what
+    leaves it. Where every one of them has a ledger already, that is an error.
+    """
+    check_unit(person, per_row)
+    folder = None if ledger_dir is None else Path(ledger_dir)
+    parts = _read([path], source_column, source_names, None, folder, person)
+    missing = [(data, scores) for data, scores in parts if opening.find(data, folder) is None]
+    if not missing:
+        other = opening.find(parts[0][0], folder)
+        raise InputError(f"{path} already has the ledger {other and other.path}")
+    Source(missing[0][1], policy, ledger=None)  # says what does not fit together
+    return [
+        opening.create(data, scores, policy, folder=folder, name=name, warn=tell)
+        for data, scores in missing
+    ]
+
+
+def check_unit(person: str | None, per_row: bool) -> None:
+    """Whom a new ledger protects must be said."""
+    if (person is None) != per_row:
+        raise InputError(
+            "a new ledger says whom it protects: --person COLUMN (a person, with all their rows) "
+            "or --per-row (each row is a person of its own)"
+        )
+
+
+def _read(
+    paths: Sequence[str | Path],
+    column: str | None,
+    names: Sequence[str] | None,
+    model: str | None,
+    folder: Path | None,
+    person: str | None,
+) -> list[tuple[Data, Scores]]:
+    """Each file once, strictly, with the person ids that its ledger speaks of."""
+    if names is not None and column is None:
+        raise InputError(
+            "a list of sources needs the column that splits the table: --source-column"
+        )
+    files = [outputs_file(path).resolve() for path in paths]
+    for place, file in enumerate(files):
+        for other in files[:place]:
+            if file == other or (file.exists() and other.exists() and file.samefile(other)):
+                twice = (
+                    f"{file} is given twice"
+                    if file == other
+                    else f"{other} and {file} are one file"
+                )
+                raise InputError(twice)
+    found: list[tuple[Data, Scores]] = []
+    for file in files:
+        data = Data(file, split=column, model=model, person=person)
+        if person is None:
+            noted = opening.notes_of(data, folder)
+            data = replace(data, person=noted[0].person if noted else None)
+        if column is None:
+            scores = read_scores(file, model=model, person=data.person)
+            found.append((data, scores))
+            continue
+        parts = read_sources(file, column, names=names, model=model, person=data.person)
+        found.extend((replace(data, value=value), scores) for value, scores in parts.items())
+    return found
+
+
+def _check_one_model(found: Sequence[tuple[str, Scores]]) -> None:
+    """One model has one number of classes, whoever's rows it scores."""
+    (first, scores), *others = found
+    for name, other in others:
+        if other.classes != scores.classes:
+            raise InputError(
+                f"{first} have scores of {scores.classes} classes and {name} of {other.classes}: "
+                "they are not of one model"
+            )
+
+
+def _check_one_unit(opened: Sequence[tuple[Data, Ledger | None]]) -> None:
+    units = [
+        ledger.unit if ledger is not None else "row" if data.person is None else "person"
+        for data, ledger in opened
+    ]
+    if len(set(units)) > 1:
+        row, person = (opened[units.index(unit)][0] for unit in ("row", "person"))
+        raise InputError(
+            f"{row} protects single rows and {person} persons: what is said of one would not hold "
+            "for the other; ask them apart"
+        )
+
+
+def _created(made: Sequence[Ledger]) -> str:
+    folders = {ledger.path.parent for ledger in made if ledger.path is not None}
+    where = f"in {next(iter(folders))}" if len(folders) == 1 else "beside the data"
+    count = "1 ledger" if len(made) == 1 else f"{len(made)} ledgers, each"
+    first = made[0]
+    return (
+        f"created {where}: {count} with a total of epsilon {first.policy.epsilon:g}, protecting "
+        f"each {first.unit}"
+    )
