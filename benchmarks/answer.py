@@ -36,8 +36,10 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as name, closing(_bare_database(Path(name))) as bare:
         folder = Path(name)
         contestants: dict[str, Callable[[], Any]] = {
-            "answer, ledger on disk": _asker(Source(scores, POLICY, _ledger(folder, "whole"))),
-            "answer, ledger in memory": _asker(Source(scores, POLICY)),
+            "answer, ledger on disk": _asker(
+                Source(scores, POLICY, ledger=_ledger(folder, "whole"))
+            ),
+            "answer, ledger in memory": _asker(Source(scores, POLICY, ledger=None)),
             "of it: ledger on disk": _charger(_ledger(folder, "alone")),
             "of it: noise": _drawer(),
             "of it: exact sum": lambda: QUERY.contributions(scores).sum(QUERY.length),
@@ -67,7 +69,9 @@ def _share(part: Seconds, whole: Seconds) -> str:
 
 
 def _ledger(folder: Path, name: str) -> Ledger:
-    return Ledger.create(folder / f"{name}.db", marks=folder / f"{name}-marks.db")
+    return Ledger.create(
+        folder / f"{name}.db", POLICY, marks=folder / f"{name}-marks.db", unit="row"
+    )
 
 
 def _asker(source: Source) -> Callable[[], Any]:

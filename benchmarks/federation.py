@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import report
-from privcal import calibrate
+from privcal import Policy, calibrate
 from privcal.datasets import cifar10c
 
 DELAY = 0.2
@@ -106,7 +106,7 @@ def _make(kits: Path, count: int) -> None:
         data = kits / f"{member.name}.npz"
         mine = scores.take(rows[n * ROWS : (n + 1) * ROWS])
         np.savez(data, logits=mine.outputs.array, labels=mine.labels)
-        site.init(kits / member.name, data, 10.0, model="m", delay=DELAY)
+        site.init(kits / member.name, data, Policy(10.0, model="m"), delay=DELAY)
 
 
 def _memory(site: Path) -> float:

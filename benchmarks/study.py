@@ -123,7 +123,7 @@ def _against_real_sources() -> None:
 
     def real() -> int:
         sources = [
-            Source(scores.take(part), Policy(epsilon=1.0))
+            Source(scores.take(part), Policy(epsilon=1.0), ledger=None)
             for part in np.split(rows, setting.sources)
         ]
         calibrate(sources, "acc-t", 1.0)
