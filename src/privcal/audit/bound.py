@@ -36,8 +36,12 @@ from privcal.scores import BoolArray, FloatArray, IntArray
 _SHARES = 0.5 * 2.0 ** (-np.arange(23) / 2)
 """Shares of the games at either end in which a rule may guess: from a half to 1 in 4,096."""
 
-_Z = 2.33
-"""Rules are compared by a quick limit of about 99 %; only the scoring must be exact."""
+_Z = 3.5
+"""Rules are compared by a quick limit of so many deviations; only the scoring must be exact.
+
+A limit as wide as this one prefers rules that guess often: the best of many rules is too often
+one that was lucky in the few games it guessed in.
+"""
 
 
 @dataclass(frozen=True)
