@@ -34,7 +34,7 @@ def save_audit(path: Path, found: Audit) -> None:
     axis.set_xlabel(f"lower bound on ε that was measured ({CONFIDENCE:.0%}) ÷ ε that is claimed")
     axis.set_title(
         "How much of each promised ε could be seen\n"
-        f"{found.draws:,} draws for each mark. Beyond the line a promise is broken;\n"
+        f"{found.draws:,} draws for each mark. Beyond the line, in orange, a promise is broken;\n"
         "before it lies what so many draws could see, which proves nothing.",
         fontsize=10.5,
     )
@@ -56,7 +56,7 @@ def _marks(axis: Any, rows: tuple[Row, ...], names: list[str]) -> None:
     for place in range(len(names)):
         axis.axhspan(place - 0.5, place + 0.5, color=GREY, alpha=0.07 * (place % 2), lw=0)
     claims = sorted({row.epsilon for row in rows})
-    apart = 0.5 / len(claims)  # marks of one line stand above each other
+    apart = 0.75 / len(claims)  # marks of one line stand above each other
     for place, claim in enumerate(claims):
         shape, colour = MARKS[place % len(MARKS)]
         here = [row for row in rows if row.epsilon == claim]
