@@ -146,7 +146,8 @@ def _data(
     removals: int | None,
     as_json: bool,
 ) -> bool:
-    from privcal.audit.removals import audit_data, read
+    from privcal.audit.reading import read
+    from privcal.audit.removals import audit_data
 
     scores = read(file, person, per_row)
     with progress_bar() as bar:

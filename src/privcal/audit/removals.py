@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from privcal.errors import InputError
 from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID, Query
-from privcal.readers import TABLES, _table, read_scores
 from privcal.scores import IntArray, Scores
 from privcal.source import Source
 
@@ -148,23 +146,6 @@ def audit_data(
         tried=tried,
         possible=len(units),
     )
-
-
-def read(path: Path, person: str | None, per_row: bool) -> Scores:
-    """The rows of a file, with the ids of a column (by default `person`, if there is one)."""
-    scores = read_scores(path)
-    if person is None and not per_row:
-        return scores
-    ids = None
-    if person is not None:
-        if path.suffix.lower() not in TABLES:
-            raise InputError(f"{path} is no table; only Parquet and CSV have a column {person}")
-        table = _table(path, person)
-        if person not in table.columns:
-            raise InputError(f"{path} has no column {person}; it has {', '.join(table.columns)}")
-        ids = table[person].to_list()
-    outputs = {scores.outputs.kind: scores.outputs.array}
-    return Scores(**outputs, labels=scores.labels, person=ids, model=scores.model)
 
 
 def _queries(only: Sequence[str] | None) -> list[Query]:
