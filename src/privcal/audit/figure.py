@@ -34,8 +34,8 @@ def save_audit(path: Path, found: Audit) -> None:
     axis.set_xlabel(f"lower bound on ε that was measured ({CONFIDENCE:.0%}) ÷ ε that is claimed")
     axis.set_title(
         "How much of each promised ε could be seen\n"
-        f"{found.draws:,} draws for each mark. Beyond the line, in orange, a promise is broken;\n"
-        "before it lies what so many draws could see, which proves nothing.",
+        f"{found.draws:,} draws for each mark. Orange beyond the line: a promise is broken; of the\n"
+        "others 1 in 100 lies there by chance. Before the line: what was seen, which proves nothing.",
         fontsize=10.5,
     )
     axis.tick_params(axis="y", length=0)
