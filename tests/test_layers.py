@@ -34,7 +34,7 @@ ORDER = [
     ["study"],
     ["corruptions"],
     ["training"],
-    ["advise"],
+    ["advise", "audit"],
     ["sketch.commands", "owner_commands"],
     ["federation"],
     ["cli"],
@@ -43,7 +43,7 @@ ORDER = [
 # .search are lower, and the sketch's commands, which draw and read files, are higher.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = (
-    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "federation",
+    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation",
 )  # fmt: skip
 METHODS_KNOW = {
     "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",

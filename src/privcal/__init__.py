@@ -1,6 +1,6 @@
 """Calibrated confidence from private data."""
 
-from privcal import methods, metrics, queries, sketch, study
+from privcal import audit, methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
@@ -34,6 +34,7 @@ __all__ = [
     "accuracy",
     "advise",
     "Answer",
+    "audit",
     "aurc",
     "BinsMap",
     "brier",

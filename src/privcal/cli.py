@@ -20,6 +20,7 @@ from rich.table import Table
 
 import privcal
 from privcal.advise.commands import command as advise_command
+from privcal.audit.commands import command as audit_command
 from privcal.console import Json, errors, human, print_json, progress_bar
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.federation.commands import app as federation_app
@@ -59,6 +60,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(federation_app, name="federation")
 app.add_typer(site_app, name="site")
 app.command("advise")(advise_command)
+app.command("audit")(audit_command)
 
 _SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}
 

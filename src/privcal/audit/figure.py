@@ -1,0 +1,75 @@
+"""An audit as a picture: how near each lower bound came to its claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privcal.audit.result import CONFIDENCE, Audit, Row
+from privcal.files import replacing
+from privcal.plots import BLUE, GREY, ORANGE, check_picture
+
+_GREEN, _LIGHT = "#009E73", "#56B4E9"
+MARKS = (("o", _LIGHT), ("D", BLUE), ("s", _GREEN), ("^", "#CC79A7"), ("v", "#E69F00"))
+"""One for each claim; what exceeds its claim is orange-red."""
+
+
+def save_audit(path: Path, found: Audit) -> None:
+    """One line for each thing audited; a mark for each claim, at measured ÷ claimed."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    check_picture(path)
+    names = list(dict.fromkeys(row.name for row in found.rows))
+    canvas = Figure(figsize=(8.4, 2.0 + 0.32 * len(names)), layout="constrained")
+    FigureCanvasAgg(canvas)
+    axis = canvas.subplots()
+    _marks(axis, found.rows, names)
+    widest = max(row.ratio for row in found.rows)
+    edge = max(1.15, 1.08 * widest)
+    axis.axvspan(1, edge, color=ORANGE, alpha=0.08, lw=0)
+    axis.axvline(1, color="black", lw=1.2)
+    axis.set(xlim=(-0.02, edge), ylim=(len(names) - 0.5, -0.5))
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel(f"lower bound on ε that was measured ({CONFIDENCE:.0%}) ÷ ε that is claimed")
+    axis.set_title(
+        "How much of each promised ε could be seen\n"
+        f"{found.draws:,} draws for each mark. Orange beyond the line: a promise is broken; of the\n"
+        "others 1 in 100 lies there by chance. Before the line: what was seen, which proves nothing.",
+        fontsize=10.5,
+    )
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", alpha=0.2)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    canvas.legend(loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    with replacing(path) as part:
+        canvas.savefig(part, dpi=150)
+
+
+def _lower(rows: tuple[Row, ...], row: Row) -> float:
+    """A mark's place among those of its line, around 0."""
+    claims = sorted(other.epsilon for other in rows if other.name == row.name)
+    return claims.index(row.epsilon) - (len(claims) - 1) / 2
+
+
+def _marks(axis: Any, rows: tuple[Row, ...], names: list[str]) -> None:
+    for place in range(len(names)):
+        axis.axhspan(place - 0.5, place + 0.5, color=GREY, alpha=0.07 * (place % 2), lw=0)
+    claims = sorted({row.epsilon for row in rows})
+    apart = 0.75 / len(claims)  # marks of one line stand above each other
+    for place, claim in enumerate(claims):
+        shape, colour = MARKS[place % len(MARKS)]
+        here = [row for row in rows if row.epsilon == claim]
+        axis.scatter(
+            [row.ratio for row in here],
+            [names.index(row.name) + _lower(rows, row) * apart for row in here],
+            c=[ORANGE if row.exceeds else colour for row in here],
+            marker=shape,
+            s=36,
+            edgecolors="white",
+            linewidths=0.6,
+            zorder=3,
+        )
+        axis.scatter([], [], c=colour, marker=shape, s=36, label=f"ε = {claim:g}")
+    if any(row.exceeds for row in rows):
+        axis.scatter([], [], c=ORANGE, marker="o", s=36, label="exceeds its claim")
