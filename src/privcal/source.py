@@ -274,9 +274,10 @@ class Source:
             kept = self._kept(terms)
             contributions = contributions.take(kept)
             if allowed is not None:
-                persons = [self._person_hashes[row] for row in kept]
-                may = allowed(set(persons))
-                contributions = contributions.take([who in may for who in persons])
+                may = allowed(self._present)
+                if len(may) < len(self._present):
+                    counts = [self._person_hashes[row] in may for row in kept]
+                    contributions = contributions.take(counts)
         total = contributions.sum(query.length)
         if self.max_rows is None:
             return total
@@ -328,6 +329,11 @@ class Source:
         persons = [] if self.scores.person is None else list(self.scores.person)
         known = {who: person_hash(who, secret) for who in set(persons)}
         return [known[who] for who in persons]
+
+    @cached_property
+    def _present(self) -> set[bytes]:
+        """Everybody with a row; of each person at least one row counts."""
+        return set(self._person_hashes)
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:
