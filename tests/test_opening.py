@@ -156,6 +156,27 @@ def test_a_lost_ledger_is_told_and_made_anew_only_where_it_was(
     assert (code, "over_budget" in stderr) == (1, True)  # with what the old one had spent
 
 
+def test_data_and_ledger_carried_to_another_machine_go_on_by_their_owners_word(
+    run: Run, spent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another-machine" / "marks.db"))
+    new = tmp_path / "new"
+    new.mkdir()
+    for name in ("h.npz", "h.npz.ledger"):
+        shutil.copy(spent.parent / name, new / name)
+    shutil.rmtree(spent.parent)
+    shutil.rmtree(tmp_path / "elsewhere")
+    for more in ((), NEW):
+        code, stderr = ask(run, tmp_path, new / "h.npz", *more)
+        assert (code, "privcal ledger attach" in stderr) == (2, True)
+    code, _, stderr = run("ledger", "attach", new / "h.npz.ledger", new / "h.npz")
+    assert (code, "ledger_rolled_back" in stderr) == (1, True)
+    assert run("ledger", "reconcile", new / "h.npz.ledger", "--write-off", 0)[0] == 0
+    assert run("ledger", "attach", new / "h.npz.ledger", new / "h.npz")[0] == 0
+    code, stderr = ask(run, tmp_path, new / "h.npz")
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
 @pytest.mark.parametrize("how", ["a copy", "as Parquet", "as CSV"])
 def test_the_same_rows_under_another_name_are_told(
     run: Run, tmp_path: Path, spent: Path, how: str

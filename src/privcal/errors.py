@@ -19,8 +19,9 @@ REFUSALS = {
     "over_budget": "not enough of the budget is left",
     "id_conflict": "this request id was used before for another query or another epsilon",
     "lost": "this request was charged but its answer was lost; it is never drawn again",
-    "ledger_missing": "the ledger is missing; only the owner can create one",
-    "ledger_rolled_back": "the ledger is older than its high-water mark; the owner must reconcile it",
+    "ledger_missing": "the ledger is missing; only the owner can create one (privcal ledger create)",
+    "ledger_rolled_back": "the ledger is not what its high-water mark says, or has none here; the owner "
+    "must reconcile it (privcal ledger reconcile)",
     "unavailable": "the source cannot answer",
 }
 

@@ -107,8 +107,11 @@ class SameRows(UserWarning):
     """The same rows have a ledger under another name."""
 
 
-def find(data: Data, folder: Path | None = None) -> Ledger | None:
-    """The ledger of these data; None if none was ever made."""
+def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None) -> Ledger | None:
+    """The ledger of these data; None if none was ever made.
+
+    A ledger in their place that is noted for other data is an error, unless it is `attaching`.
+    """
     found: dict[str, Path] = {}
     gone: dict[str, Path] = {}
     with reading(default_marks()) as marks:
@@ -130,7 +133,7 @@ def find(data: Data, folder: Path | None = None) -> Ledger | None:
         moved = ledger.id in gone  # with its data
         if moved or [note for note in mine if _same_part(data, note.split, note.value, place)]:
             found[ledger.id] = place
-        elif place == _place(data, folder):
+        elif place == _place(data, folder) and place != (attaching and attaching.path):
             whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
             raise InputError(
                 f"{place} is {whose}; if {data} holds the same people, say so with: "
@@ -211,7 +214,7 @@ def create(
 
 def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
     """Say that these data, too, are about the ledger's people: all charges add up there."""
-    other = find(data)
+    other = find(data, attaching=ledger)
     if other is not None and other.id != ledger.id:
         raise InputError(f"{data} already has the ledger {other.path}")
     if ledger.unit == "person" and scores.person is None:
