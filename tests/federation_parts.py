@@ -14,7 +14,7 @@ import numpy as np
 from privcal.calibrate import Question
 from privcal.datasets import cifar10c
 from privcal.federation.kits import provision
-from privcal.federation.messages import Signer, write_question
+from privcal.federation.messages import Signer
 from privcal.federation.panel import job_folder
 from privcal.federation.project import Member, Project
 from privcal.queries import Gap, Query
@@ -73,7 +73,7 @@ def signer(kits: Path, name: str = ANN) -> Signer:
 
 
 def facts_of(asked: Question) -> dict[str, Any]:
-    return dict(json.loads(write_question(asked)))
+    return dict(json.loads(asked.text()))
 
 
 def message(by: Signer, text: str, **parts: Any) -> str:

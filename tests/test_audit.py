@@ -14,7 +14,7 @@ from scipy import stats
 
 import privcal
 from privcal import InputError, confidence, queries, source
-from privcal.audit import Audit, audit, audit_data, games, names, removals
+from privcal.audit import Audit, audit, audit_data, names, removals
 from privcal.audit.bound import (
     epsilon_bound,
     learn,
@@ -29,7 +29,6 @@ from privcal.privacy.epsilon import NANO
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import FAMILY, GRID, CellHistogram, Query
 from privcal.scores import Outputs
-from privcal.source import Source
 from tests.conftest import random_scores
 
 EDGES = ["cell-histogram-edge", "histogram-edge"]
@@ -157,7 +156,7 @@ def test_no_promise_is_seen_broken() -> None:
 
 def test_half_the_noise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        games, "add_noise", lambda total, bound, nano: add_noise(total, bound // 2, nano)
+        source, "add_noise", lambda total, bound, nano: add_noise(total, bound // 2, nano)
     )
     found = quick(*(n for n in SOUND if n not in SEARCHES))
     assert all(row.exceeds and row.measured > 1 for row in found.rows)
@@ -169,7 +168,7 @@ def test_an_epsilon_that_every_answer_gets_in_full_is_noticed(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        games, "add_noise", lambda total, bound, nano: add_noise(total, bound, 6 * nano)
+        source, "add_noise", lambda total, bound, nano: add_noise(total, bound, 6 * nano)
     )
     [row] = quick(method, draws=1000).rows
     assert row.exceeds
@@ -179,8 +178,8 @@ def test_an_epsilon_that_every_answer_gets_in_full_is_noticed(
 def test_a_bound_half_as_large_as_it_should_be_is_noticed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Source.sensitivity
-    monkeypatch.setattr(Source, "sensitivity", lambda self, query: real(self, query) // 2)
+    real = source.Terms.sensitivity
+    monkeypatch.setattr(source.Terms, "sensitivity", lambda self, query: real(self, query) // 2)
     [row] = quick(kind).rows
     assert row.exceeds
 
@@ -200,7 +199,7 @@ def test_noise_shared_by_the_cells_of_an_answer_is_noticed(
         noise = np.array(add_noise(np.zeros(-(-len(total) // 2), int), bound, nano))
         return list(total + np.repeat(noise, 2)[: len(total)])
 
-    monkeypatch.setattr(games, "add_noise", shared)
+    monkeypatch.setattr(source, "add_noise", shared)
     found = quick("binned-gap", "cell-histogram", "hats", "one-hot-binning", "sketch", draws=2000)
     assert all(row.exceeds for row in found.rows)
 
@@ -211,13 +210,13 @@ def test_noise_in_other_cells_than_the_rows_is_noticed(monkeypatch: pytest.Monke
         noise[::2] = 0
         return list(total + noise)
 
-    monkeypatch.setattr(games, "add_noise", elsewhere)
+    monkeypatch.setattr(source, "add_noise", elsewhere)
     found = quick(*(n for n in SOUND if n not in SEARCHES), draws=4000)
     assert all(row.exceeds for row in found.rows)
 
 
 def test_no_noise_at_all_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(games, "add_noise", lambda total, *_: list(total))
+    monkeypatch.setattr(source, "add_noise", lambda total, *_: list(total))
     found = audit(only=SOUND, draws=3000)
     assert all(row.exceeds for row in found.rows)
 
@@ -298,7 +297,7 @@ def test_an_error_or_an_interruption_ends_the_games(monkeypatch: pytest.MonkeyPa
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(games, "add_noise", counted)
+    monkeypatch.setattr(source, "add_noise", counted)
     with pytest.raises(KeyboardInterrupt):
         audit(only=["gap"], epsilons=[1], draws=200_000, progress=interrupt)
     assert len(calls) < 50  # of 100
@@ -306,7 +305,7 @@ def test_an_error_or_an_interruption_ends_the_games(monkeypatch: pytest.MonkeyPa
     def broken(*_: Any) -> list[int]:
         raise RuntimeError("no noise today")
 
-    monkeypatch.setattr(games, "add_noise", broken)
+    monkeypatch.setattr(source, "add_noise", broken)
     with pytest.raises(RuntimeError, match="no noise today"):
         audit(only=["gap"], draws=10_000)
 
@@ -433,7 +432,7 @@ def test_a_broken_promise_ends_with_1(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        games, "add_noise", lambda total, bound, nano: add_noise(total, bound // 4, nano)
+        source, "add_noise", lambda total, bound, nano: add_noise(total, bound // 4, nano)
     )
     options = ("--only", "gap", "--epsilon", 1, "--draws", 1000)
     code, stdout, _ = run("audit", *options, "--plot", tmp_path / "audit.pdf")

@@ -144,9 +144,100 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
     assert out.read_text() == "older"
     code, _, stderr = run("calibrate", *clinics, "--out", out)
     assert (code, "going on with campaign" in stderr) == (0, True)
-    assert not list(tmp_path.glob("*.unfinished"))
+    assert not list(tmp_path.glob("*.campaign"))
     assert privcal.load_map(out).private
     assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
+
+
+INTERRUPTED = """
+import privcal.source
+from privcal.cli import _Interrupted, main
+
+draw, calls = privcal.source.add_noise, iter(range(100))
+
+def interrupted(*args):
+    if next(calls) == {call}:
+        raise _Interrupted
+    return draw(*args)
+
+privcal.source.add_noise = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("call", [0, 1, 2, 4, 8, 11, 16])
+def test_a_run_that_dies_in_any_answer_goes_on_without_paying_twice(
+    call: int, run: Any, tmp_path: Path
+) -> None:
+    """Also where the source whose answer was lost had steered the search."""
+    clinics = []
+    for name, rows, sharpness in (("a", 20, 0.2), ("b", 20, 0.2), ("c", 400, 5.0)):
+        scores = random_scores(rows, seed=rows)
+        logits = scores.outputs.array * sharpness
+        clinics.append(tmp_path / f"{name}.npz")
+        np.savez(clinics[-1], logits=logits, labels=scores.labels)
+        run("ledger", "create", clinics[-1], "--per-row")
+    args = ["calibrate", *map(str, clinics), "--out", str(tmp_path / "m.json")]
+    command = [sys.executable, "-c", INTERRUPTED.format(call=call), *args]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 1
+    assert "come back free with the same command" in child.stderr
+    paid = [privcal.Ledger(f"{c}.ledger").nano_spent for c in clinics]
+    code, _, stderr = run(*args)
+    assert code == 0, stderr
+    lost = call % 3
+    for place, clinic in enumerate(clinics):
+        spent = privcal.Ledger(f"{clinic}.ledger").nano_spent
+        assert spent == (paid[place] if place == lost else 10**9)
+    assert f"left out: {'abc'[lost]} (lost" in stderr
+    assert not (tmp_path / "m.json.campaign").exists()
+
+
+def test_a_run_refused_at_once_leaves_nothing_behind(run: Any, tmp_path: Path) -> None:
+    one, two = (save(tmp_path / f"week-{i}.npz", seed=i) for i in (1, 2))
+    run("ledger", "create", one, "--per-row")
+    run("ledger", "attach", one, two)
+    before = sorted(tmp_path.iterdir())
+    code, _, stderr = run("calibrate", one, two, "--out", tmp_path / "m.json")
+    assert (code, "share one ledger" in stderr) == (2, True)
+    code, _, stderr = run("calibrate", one, "--min-sources", 5, "--out", tmp_path / "m.json")
+    assert (code, "nothing charged" in stderr) == (1, True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_interrupted_run_is_not_forgotten_for_another(
+    run: Any, clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = ("--out", tmp_path / "m.json")
+    with monkeypatch.context() as disk:
+        disk.setattr(privcal.maps.Map, "save", lambda self, path: 1 / 0)
+        run("calibrate", *clinics, *NEW, *out)
+    for more in (("--campaign", "feb"), ("--epsilon", 0.5), ("--method", "nll-t")):
+        code, _, stderr = run("calibrate", *clinics, *out, *more)
+        assert (code, "was begun with" in stderr) == (2, True)
+    assert run("calibrate", *clinics[:2], *out)[0] == 2  # other sources
+    assert run("calibrate", *clinics, *out)[0] == 0
+    assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
+
+
+def test_what_is_no_ledger_is_told_in_a_sentence(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "junk.ledger").write_text("not a database at all" * 100)
+    code, _, stderr = run("ledger", "show", tmp_path / "junk.ledger")
+    assert (code, "is not a ledger, or is damaged" in stderr) == (2, True)
+    (tmp_path / "text.npz").write_text("hello")
+    code, _, stderr = run("fit", tmp_path / "text.npz")
+    assert (code, "pickle" in stderr) == (2, False)
+
+
+def test_marks_that_cannot_be_read_are_told(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = save(tmp_path / "h.npz")
+    (tmp_path / "broken.db").write_bytes(b"no marks" * 1000)
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "broken.db"))
+    code, _, stderr = run("ledger", "create", data, "--per-row")
+    assert (code, "high-water marks" in stderr) == (2, True)
+    assert "unexpected" not in stderr
 
 
 def test_a_ledger_that_was_there_and_is_gone_is_not_made_anew(

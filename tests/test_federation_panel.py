@@ -15,6 +15,15 @@ import pytest
 
 import privcal
 from privcal.calibrate import Here, Question, SourceDropped
+from privcal.campaign import (
+    ANSWERS,
+    PLAN,
+    Campaign,
+    Recorded,
+    Unusable,
+    campaign_folder,
+    open_campaign,
+)
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.privacy.epsilon import NANO
 from privcal.privacy.ledger import Key, Ledger
@@ -26,11 +35,9 @@ from tests.conftest import random_scores
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.federation import site
-from privcal.federation.calibrating import campaign_folder, open_campaign
-from privcal.federation.campaign import ANSWERS, PLAN, Campaign, Recorded
 from privcal.federation.guard import wrong_with_config, wrong_with_files
 from privcal.federation.messages import Reply
-from privcal.federation.panel import BEYOND, Sites, Unusable, beyond, job_folder
+from privcal.federation.panel import BEYOND, Sites, beyond, job_folder
 from privcal.federation.relay import IDLE, Relay
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, MODEL, SERVER, question
@@ -190,7 +197,7 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
         open_campaign(out, plan, False, None)
     assert open_campaign(out, plan, True, None).plan == begun.plan
     assert open_campaign(out, plan, True, "trial").plan == begun.plan
-    with pytest.raises(InputError, match="is called 'trial'"):
+    with pytest.raises(InputError, match="begun with campaign 'trial'"):
         open_campaign(out, plan, True, "other")
     for part, value in (
         ("epsilon", 2.0),

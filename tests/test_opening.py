@@ -153,6 +153,12 @@ def test_a_lost_ledger_is_told_and_made_anew_only_where_it_was(
     code, stderr = ask(run, tmp_path, spent, *NEW, "--ledger-dir", tmp_path / "books")
     assert (code, "and is gone" in stderr) == (2, True)
     code, stderr = ask(run, tmp_path, spent, *NEW)
+    assert (code, "is gone" in stderr) == (2, True)  # it had one: that is not new
+    code, _, stderr = run("ledger", "show", spent)
+    assert (code, "is gone" in stderr) == (2, True)
+    code, stdout, stderr = run("ledger", "create", spent, "--per-row")
+    assert (code, stderr, "epsilon 1 carried over" in stdout) == (0, "", True)
+    code, stderr = ask(run, tmp_path, spent)
     assert (code, "over_budget" in stderr) == (1, True)  # with what the old one had spent
 
 
@@ -218,13 +224,39 @@ def test_a_table_is_split_in_one_way_only(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "icu.csv"
     table.write_text("hospital,ward,probability,label\n" + "A,1,0.5,1\nB,2,0.25,0\n" * 5)
     run("ledger", "create", table, "--source-column", "hospital", "--per-row")
-    for args in ((), ("--source-column", "ward")):
-        code, stderr = ask(run, tmp_path, table, *NEW, *args)
-        assert (code, "already has ledgers" in stderr) == (2, True), args
-        shutil.rmtree(tmp_path / "elsewhere")  # also where the marks do not know of it
-        code, stderr = ask(run, tmp_path, table, *NEW, *args)
-        assert (code, "already has ledgers" in stderr) == (2, True), args
-        (tmp_path / "elsewhere").mkdir()
+    for marks in ("known", "lost"):
+        for args in ((), ("--source-column", "ward")):
+            code, stderr = ask(run, tmp_path, table, *NEW, *args)
+            assert (code, "already has ledgers" in stderr) == (2, True), (marks, args)
+        if marks == "known":
+            shutil.rmtree(tmp_path / "elsewhere")
+
+
+def test_a_split_table_is_spoken_of_by_its_parts(run: Run, tmp_path: Path) -> None:
+    text = "hospital,pid,probability,label\n" + "A,p,0.5,1\nB,q,0.25,0\n" * 5
+    table = tmp_path / "icu.csv"
+    table.write_text(text)
+    split = ("--source-column", "hospital")
+    code, stderr = ask(run, tmp_path, table, *split)
+    assert (code, f"ledger create {table} --source-column hospital" in stderr) == (2, True)
+    run("ledger", "create", table, *split, "--person", "pid")
+    for command in (("ledger", "show", table), ("ledger", "policy", table)):
+        code, _, stderr = run(*command)
+        assert (code, "name one, such as" in stderr) == (2, True)
+    code, stdout, _ = run("source", "check", table)
+    assert code == 0
+    assert "Split by its column hospital into sources" in " ".join(stdout.split())
+    one = tmp_path / "icu.csv.ledgers" / "A.ledger"
+    assert f"{table} (hospital A)" in json.loads(run("ledger", "show", one, "--json")[1])["data"]
+    week = tmp_path / "icu-2.csv"
+    week.write_text(text.replace("0.5", "0.75"))
+    assert run("ledger", "attach", table, week, *split)[0] == 0
+    assert ask(run, tmp_path, table, *split)[0] == 0
+    code, stderr = ask(run, tmp_path, week, *split)
+    assert (code, "over_budget" in stderr) == (1, True)
+    week.write_text(text + "C,r,0.5,1\n")
+    code, _, stderr = run("ledger", "attach", table, week, *split)
+    assert (code, "no ledger for hospital C" in stderr) == (2, True)
 
 
 def test_a_public_list_says_which_sources_there_are(run: Run, tmp_path: Path) -> None:
@@ -273,12 +305,44 @@ def test_ids_that_are_not_used_are_told_before_anything_is_spent(run: Run, tmp_p
     code, stdout, stderr = run("source", "check", table)
     assert code == 0
     assert "each row counts as one person" in stdout
-    assert "patient_id is not used, and looks like ids: 30 different values in 60 rows" in stderr
+    assert "is not used, and looks like ids: 30 different values in 60 rows" in stderr
+    assert "--person patient_id" in stderr
     code, stdout, stderr = run("source", "check", table, "--person", "patient_id")
     assert (code, stderr) == (0, "")
     assert "60 rows of 30 persons" in stdout
     code, _, stderr = run("ledger", "create", table)
     assert (code, "--person COLUMN" in stderr) == (2, True)
+    code, _, stderr = run("source", "check", table, "--person", "patient_id", "--per-row")
+    assert (code, "not both" in stderr) == (2, True)
+    code, _, stderr = run("ledger", "create", table, "--per-row")  # for ever: told here too
+    assert (code, "looks like ids" in stderr) == (0, True)
+    assert run("source", "check", table, "--per-row")[0] == 0
+    code, _, stderr = run("source", "check", table, "--person", "patient_id")
+    assert (code, "protects a row" in stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["create", "calibrate"])
+def test_a_column_of_ids_that_is_not_there_makes_no_ledger(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    data = save(tmp_path / "h.npz")
+    args = ("ledger", "create", data) if command == "create" else (
+        "calibrate", data, "--new-ledger", "--out", tmp_path / "m.json")  # fmt: skip
+    for column in ("person", "patient"):
+        code, _, stderr = run(*args, "--person", column)
+        assert (code, column in stderr) == (2, True)
+    assert not list(tmp_path.glob("*.ledger"))
+
+
+def test_a_ledger_in_the_place_of_a_lost_one_protects_no_less(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "visits.csv"
+    table.write_text("pid,probability,label\n" + "a,0.5,1\nb,0.25,0\n" * 5)
+    run("ledger", "create", table, "--person", "pid")
+    Path(f"{table}.ledger").unlink()
+    code, _, stderr = run("ledger", "create", table, "--per-row")
+    assert (code, "must protect persons too" in stderr) == (2, True)
+    assert not Path(f"{table}.ledger").exists()
+    assert run("ledger", "create", table, "--person", "pid")[0] == 0
 
 
 def test_the_owners_policy_holds_whatever_the_asker_types(run: Run, tmp_path: Path) -> None:

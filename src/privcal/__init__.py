@@ -26,7 +26,7 @@ from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
-from privcal.sources import create_ledgers, open_sources
+from privcal.sources import attach_data, create_ledgers, open_sources
 
 __version__ = "0.1.0"
 
@@ -35,6 +35,7 @@ __all__ = [
     "advise",
     "Answer",
     "audit",
+    "attach_data",
     "aurc",
     "BinsMap",
     "brier",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -22,7 +25,7 @@ from privcal.privacy.ledger import Key
 from privcal.queries import Hats, Query
 from privcal.scores import Scores
 from privcal.sketch.saved import Sketch
-from privcal.source import Answer, Source
+from privcal.source import Answer, Asking, Source
 
 
 class Answers(Protocol):
@@ -50,6 +53,11 @@ class Question:
     @property
     def request_id(self) -> str:
         return f"{self.campaign}/{self.round}/{self.index}"
+
+    def text(self) -> str:
+        """The one spelling of a question: what is recorded, and what is signed."""
+        facts = {**vars(self), "query": self.query.to_dict()}
+        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
 
 class Panel(Protocol):
@@ -79,18 +87,26 @@ class Here:
         if not sources:
             raise InputError("there are no sources to ask")
         _check_distinct(sources)
-        self.names = _names(sources)
+        self.names: Sequence[str] = _names(sources)
         self.asker = asker
         self.rows_per_person = max(getattr(source, "rows_per_person", 1) for source in sources)
         self._sources = dict(zip(self.names, sources, strict=True))
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
-        asked = [(question.query, question.nano_epsilon) for question in questions]
-        keys = [Key.parse(self.asker, question.request_id) for question in questions]
+        asked = [
+            Asking(
+                Key.parse(self.asker, question.request_id),
+                question.query,
+                question.nano_epsilon,
+                # Where a later question looks depends on the answers: only the first are known.
+                known=question.round == 0,
+            )
+            for question in questions
+        ]
         model = questions[0].model if questions else None
         _check_alike(own, model)
-        found = {name: source.refusal(asked, keys, model) for name, source in own.items()}
+        found = {name: source.refusal(asked, model) for name, source in own.items()}
         return {name: code for name, code in found.items() if code is not None}
 
     def ask(
@@ -98,16 +114,30 @@ class Here:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                answer: Answer | Exception = self._sources[name].answer(
-                    question.query,
-                    Fraction(question.nano_epsilon, NANO),
-                    question.request_id,
-                    self.asker,
-                    question.model,
-                )
+                with _undisturbed():
+                    answer: Answer | Exception = self._sources[name].answer(
+                        question.query,
+                        Fraction(question.nano_epsilon, NANO),
+                        question.request_id,
+                        self.asker,
+                        question.model,
+                    )
             except Exception as problem:
                 answer = problem
             yield name, answer
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits for the answer it comes into: what is charged is stored, and not lost."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)

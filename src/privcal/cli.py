@@ -200,7 +200,10 @@ def calibrate(
     ] = None,
     new_ledger: Annotated[
         bool,
-        typer.Option("--new-ledger", help="Make ledgers for data that never had any."),
+        typer.Option(
+            "--new-ledger",
+            help="Make ledgers for data that never had any (with --person or --per-row).",
+        ),
     ] = False,
     person: Person = None,
     per_row: PerRow = False,
@@ -275,13 +278,12 @@ def calibrate(
 
     from privcal.calibrate import Here, SourceDropped
     from privcal.calibrate import Progress as Step
+    from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
     from privcal.methods.base import Batch
     from privcal.plots import check_picture, save_private_reliability
-    from privcal.privacy.epsilon import from_nano, to_nano
+    from privcal.privacy.epsilon import to_nano
     from privcal.privacy.ledger import Key
-    from privcal.privacy.policy import Policy
     from privcal.sketch.report import document, headline, tell
-    from privcal.unfinished import Unfinished
 
     source = source or []
     if federation is None:
@@ -290,21 +292,14 @@ def calibrate(
         if resume or max_rows is not None or rows_per_person != 1:
             raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
     else:
-        here = (source_column, source_list, policy, ledger_dir, person)
+        theirs = (source_column, source_list, policy, ledger_dir, person)
         own = source or asker != "local" or new_ledger or per_row
-        if own or any(v is not None for v in here):
+        if own or any(v is not None for v in theirs):
             raise InputError("sites keep their own data, policies and ledgers: give none of these")
         if model is None:
             raise InputError("a campaign names its model: give --model")
         if importlib.util.find_spec("nvflare") is None:
             raise InputError("--federation needs FLARE: pip install 'privcal[federation]'")
-    if new_ledger and to_nano(epsilon) > (
-        total := (Policy.load(policy) if policy else Policy()).nano_total
-    ):
-        raise InputError(
-            f"new ledgers would hold epsilon {from_nano(total):g} in all, less than this run's "
-            f"{epsilon:g}; say how much in a --policy"
-        )
     if method != "sketch":
         for name, value in (("public", public), ("sketch", sketch), ("plot", plot)):
             if value is not None:
@@ -334,13 +329,11 @@ def calibrate(
     outputs = [path for path in (out, sketch, plot) if path is not None]
     inputs = [path for path in (*source, policy, public) if path is not None]
     check_outputs(outputs, inputs)
-    again = "the same command and --resume"
-    unfinished: Unfinished | None = None
-    panel: Any
     said = {k: v for k, v in options.items() if k != "public"}
     plan = {"method": method, "epsilon": epsilon, "model": model, "options": said}
     plan["public"] = None if public is None else str(public)
     plan = json.loads(json.dumps(plan))
+    panel: Any
     if federation is None:
         sources = privcal.open_sources(
             source,
@@ -352,23 +345,24 @@ def calibrate(
             new_ledgers=new_ledger,
             person=person,
             per_row=per_row,
+            epsilon=epsilon,
             public=options.get("public"),
             tell=lambda text: errors.print(text, soft_wrap=True),
         )
-        plan |= {"asker": asker, "sources": sorted(one.ledger.id for one in sources)}
-        unfinished = Unfinished(out, plan, campaign)
-        campaign, again = unfinished.campaign, "the same command"
-        if unfinished.resumed:
-            errors.print(f"going on with campaign {campaign}, which was interrupted")
-        unfinished.begin()
-        unit = str(sources[0].unit)
-        panel = nullcontext(Here(sources, asker))
+        here = Here(sources, asker)
+        plan |= {"asker": asker, "sources": {one.ledger.id: one.name for one in sources}}
+        resume = Campaign.began(campaign_folder(out))
+        begun = open_campaign(out, plan, resume, campaign)
+        unit, again = str(sources[0].unit), "the same command"
+        panel = nullcontext(Recorded(here, begun))
+        if resume:
+            errors.print(f"going on with campaign {begun.plan['campaign']}, which was interrupted")
     else:
-        from privcal.federation.calibrating import distant, open_campaign
+        from privcal.federation.calibrating import distant
 
         begun = open_campaign(out, plan, resume, campaign)
-        campaign = str(begun.plan["campaign"])
         unit = "person, or row where a site has no person ids"
+        again = "the same command and --resume"
         panel = distant(
             federation,
             begun,
@@ -376,11 +370,8 @@ def calibrate(
             max_rows=max_rows,
             rows_per_person=rows_per_person,
         )
-    paid = False
 
     def show(step: Step) -> None:
-        nonlocal paid
-        paid = paid or step.answered > 0
         bar.update(
             task,
             description=f"{method}: question {step.asked + 1}"
@@ -401,7 +392,7 @@ def calibrate(
                     epsilon,
                     min_sources=min_sources,
                     asker=asker,
-                    campaign=campaign,
+                    campaign=str(begun.plan["campaign"]),
                     model=model,
                     progress=show,
                     **options,
@@ -409,17 +400,14 @@ def calibrate(
         result.map.save(out)
         if sketch is not None and result.sketch is not None:
             result.sketch.save(sketch)
-        if unfinished is not None:
-            unfinished.end()
-    except BaseException as problem:
-        unpaid = isinstance(problem, (CalibrationError, InputError)) and not any(
-            getattr(problem, "spent", ())
-        )
-        if unfinished is not None and unpaid and not unfinished.resumed:
-            unfinished.end()
-        elif paid or unfinished is not None:
+    except BaseException:
+        if Campaign.began(begun.folder):
             errors.print(f"answers already paid for come back free with {again}", soft_wrap=True)
+        elif federation is None:
+            begun.remove()
         raise
+    if federation is None:
+        begun.remove()
     for name, reason in result.dropped.items():
         errors.print(
             f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False

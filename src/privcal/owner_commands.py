@@ -12,7 +12,7 @@ from rich.table import Table
 
 import privcal
 from privcal.console import Json, errors, human, print_json
-from privcal.errors import InputError
+from privcal.errors import InputError, Refused
 
 if TYPE_CHECKING:
     from privcal.privacy.ledger import Entry, Ledger
@@ -53,7 +53,8 @@ def read_list(path: Path | None) -> list[str] | None:
     try:
         names = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the list of sources {path}: {error}") from None
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InputError(f"cannot read the list of sources {path}: {why}") from None
     names = [name for name in names if name]
     if not names or len(set(names)) < len(names):
         raise InputError(f"{path} must name each source once, one a line")
@@ -106,7 +107,7 @@ def ledger_create(
         ledger_dir=ledger_dir,
         source_column=source_column,
         source_names=read_list(source_list),
-        tell=lambda text: errors.print(f"warning: {text}", soft_wrap=True),
+        tell=lambda text: errors.print(text, soft_wrap=True),
     )
     console = human(as_json)
     first = made[0]
@@ -132,7 +133,10 @@ def ledger_show(file: LedgerFile, as_json: Json = False) -> None:
     table = Table(title=str(ledger.path), box=box.SIMPLE_HEAD)
     for column in ("time (UTC)", "asker and request", "what", "ε", ""):
         table.add_column(
-            column, justify="right" if column == "ε" else "left", no_wrap=column == "time (UTC)"
+            column,
+            justify="right" if column == "ε" else "left",
+            no_wrap=column == "time (UTC)",
+            overflow="fold",
         )
     for entry in entries:
         table.add_row(
@@ -225,26 +229,30 @@ def ledger_attach(
     file: LedgerFile,
     data: Annotated[Path, typer.Argument(help="Other scores of the same people.")],
     person: Person = None,
+    source_column: SourceColumn = None,
     as_json: Json = False,
 ) -> None:
     """Say that other data are about the same people: all charges add up in this one ledger.
 
-    For a new week's export, another model's scores, or data that were moved.
+    For a new week's export, another model's scores, or data that were moved. With --source-column,
+    LEDGER is a table that is split by that column, and each part goes to the ledger of its value.
 
-    Example: `privcal ledger attach hospital.npz.ledger hospital-week-46.npz`
+    Examples:
+
+    `privcal ledger attach hospital.npz.ledger hospital-week-46.npz`
+
+    `privcal ledger attach icu.csv icu-week-46.csv --source-column hospital`
     """
-    from privcal.privacy import opening
-    from privcal.privacy.opening import Data
-
-    ledger = find_ledger(file)
-    if person is None and ledger.unit == "person":
-        noted = [note["person"] for note in ledger.notes()]
-        person = noted[-1] if noted else None
-    more = Data.at(data, person=person)
-    opening.attach(ledger, more, more.read(strict=True))
-    human(as_json).print(f"{more} is attached to {ledger.path}", soft_wrap=True)
+    attached = privcal.attach_data(
+        file if source_column else find_ledger(file),
+        data,
+        person=person,
+        source_column=source_column,
+    )
+    for ledger, more in attached:
+        human(as_json).print(f"{more} is attached to {ledger.path}", soft_wrap=True)
     if as_json:
-        print_json(_facts(ledger))
+        print_json({"ledgers": [_facts(ledger) for ledger, _ in attached]})
 
 
 @ledger_app.command("reconcile")
@@ -272,13 +280,32 @@ def find_ledger(file: Path) -> Ledger:
     from privcal.readers import ENDINGS
 
     if file.is_dir() or file.suffix.lower() in ENDINGS:
-        ledger = opening.find(Data.at(file))
+        data = Data.at(file)
+        split = [note for note in opening.notes_of(data) if note.split is not None]
+        if split:
+            raise InputError(
+                f"{file} is split by its column {split[0].split} and has a ledger for each value: "
+                f"name one, such as {opening.place(split[0])}"
+            )
+        ledger = opening.find(data)
         if ledger is None:
-            raise InputError(f"{file} has no ledger; make one with: privcal ledger create {file}")
+            raise InputError(
+                f"the ledger of {file} is gone; put it back, or make a new one, which starts with "
+                f"what that had spent: privcal ledger create {file}"
+                if opening.lost(data)
+                else f"{file} has no ledger yet; make one with: privcal ledger create {file}"
+            )
         return ledger
     if not file.is_file():
         raise InputError(f"there is no ledger {file}")
-    return privcal.Ledger(file)
+    ledger = privcal.Ledger(file)
+    try:
+        ledger.facts  # noqa: B018
+    except Refused as refused:
+        raise InputError(
+            f"{file} is not a ledger, or is damaged ({refused.__cause__ or refused})"
+        ) from None
+    return ledger
 
 
 def promise(policy: Policy, unit: str) -> list[str]:
@@ -303,6 +330,8 @@ def left(facts: dict[str, Any]) -> str:
 
 
 def _facts(ledger: Ledger) -> dict[str, Any]:
+    from privcal.privacy.opening import Data
+
     fixed, policy, spent = ledger.facts, ledger.policy, ledger.nano_spent
     population = policy.budget == "population"
     return {
@@ -311,7 +340,7 @@ def _facts(ledger: Ledger) -> dict[str, Any]:
         "name": fixed.name,
         "unit": fixed.unit,
         "policy": policy.to_dict(),
-        "data": [note["path"] for note in ledger.notes()],
+        "data": [str(Data.noted(note)) for note in ledger.notes()],
         "total": policy.epsilon,
         "spent": spent / 1e9,
         "remains": (policy.nano_total - spent) / 1e9 if population else None,
@@ -351,6 +380,8 @@ def _rules(policy: Path | None, epsilon: float | None, over: Policy | None = Non
 
 def _readable(entry: Entry) -> str:
     """What an entry is about, as a person would say it."""
+    from privcal.privacy.opening import Data
+
     if entry.kind == "charge":
         facts = json.loads(entry.what)
         parts = [facts.pop("kind")]
@@ -364,7 +395,7 @@ def _readable(entry: Entry) -> str:
         rules = json.loads(entry.what)
         return "policy: " + ", ".join(f"{name} {value}" for name, value in rules.items())
     if entry.kind == "data":
-        return f"data: {json.loads(entry.what)['path']}"
+        return f"data: {Data.noted(json.loads(entry.what))}"
     return entry.what
 
 
@@ -389,35 +420,42 @@ def source_check(
     from privcal.explain import explain
     from privcal.privacy import opening
     from privcal.privacy.opening import Data
-    from privcal.readers import PERSON, unused_columns
+    from privcal.readers import PERSON
+    from privcal.sources import warn_of_ids
 
-    data = Data.at(file, person=person)
-    ledger = opening.find(data)
-    if ledger is not None:
-        data = opening.notes_of(data)[0]
-        if per_row or person not in (None, data.person):
-            raise InputError(
-                f"{ledger.path} protects a {ledger.unit}, as was said when it was made"
-            )
-    column = data.person if ledger is not None or per_row or person else PERSON
+    if per_row and person is not None:
+        raise InputError("give --person or --per-row, not both")
+    notes = opening.notes_of(Data.at(file))
+    split = next((note for note in notes if note.split is not None), None)
+    ledger = None if split is not None else opening.find(Data.at(file))
+    column = None if per_row else person or PERSON
+    if notes:
+        column = notes[0].person
+        if (per_row and column is not None) or person not in (None, column):
+            whom = "a row" if column is None else f"a person, by the column {column}"
+            raise InputError(f"the ledger of {file} protects {whom}, as was said when it was made")
     scores = privcal.read_scores(file, person=column)
-    rules = (
-        None if policy is None else _rules(policy, None, None if ledger is None else ledger.policy)
-    )
+    kept = None if ledger is None else ledger.policy
+    if split is not None:
+        kept = privcal.Ledger(opening.place(split)).policy
+    rules = kept if policy is None else _rules(policy, None, kept)
     facts = explain(privcal.Source(scores, rules, ledger=ledger))
     console = human(as_json)
     console.print(str(file), style="bold")
+    if split is not None:
+        console.print(
+            f"Split by its column {split.split} into sources with a ledger each, such as "
+            f"{opening.place(split)}; what follows is of all rows together."
+        )
+    elif ledger is None:
+        console.print(
+            "It has no ledger yet, so nothing is answered; what follows is how it would be with "
+            + ("these rules." if policy else "the default rules.")
+        )
     for line in facts.lines:
         console.print(line)
-    unused = unused_columns(file, person=column)
-    for other in unused:
-        if other.looks_like_ids:
-            errors.print(
-                f"warning: column {other.name} is not used, and looks like ids: {other.different:,} "
-                f"different values in {other.rows:,} rows. If they say whom a row is about, protect "
-                f"persons: --person {other.name}",
-                soft_wrap=True,
-            )
+    by = None if split is None else split.split
+    warn_of_ids(file, column, by, lambda text: errors.print(text, soft_wrap=True))
     table = Table(
         title="What may be asked, and the noise for the largest request", box=box.SIMPLE_HEAD
     )
@@ -440,13 +478,5 @@ def source_check(
                 "unit": facts.unit,
                 "summary": facts.lines,
                 "queries": facts.queries,
-                "unused_columns": [
-                    {
-                        "name": other.name,
-                        "different": other.different,
-                        "looks_like_ids": other.looks_like_ids,
-                    }
-                    for other in unused
-                ],
             }
         )

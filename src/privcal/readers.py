@@ -282,10 +282,9 @@ def _load(path: Path, ending: str, archive: Any = None, key: str = "", mapped: b
             return archive[key]
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:
-        first = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"{path} is not a readable {ending} file, or is cut short ({first})"
-        ) from None
+        # NumPy's own words would advise to load what must not be loaded.
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        raise InputError(f"{path} is not a readable {ending} file, or is cut short{why}") from None
 
 
 # --- tables ------------------------------------------------------------------------------

@@ -62,6 +62,16 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
+class Asking:
+    """A question that is going to be asked; `known` where it is known to the last parameter."""
+
+    key: Key
+    query: Query
+    nano_epsilon: int
+    known: bool
+
+
+@dataclass(frozen=True)
 class Terms:
     """What holds for one request: the ledger's fixed facts, and the policy as narrowed."""
 
@@ -71,6 +81,10 @@ class Terms:
     @property
     def rows_per_person(self) -> int:
         return self.policy.rows_per_person if self.facts.unit == "person" else 1
+
+    def sensitivity(self, query: Query) -> int:
+        """The most that one person (or row) can change the exact sums, in L1 and grid points."""
+        return self.rows_per_person * query.bound
 
     @property
     def population_cap(self) -> int | None:
@@ -183,24 +197,30 @@ class Source:
             self.ledger.store(key, values)
         return Answer(np.asarray(values, np.float64) / GRID, nano, key, terms.facts.id)
 
-    def refusal(
-        self,
-        asked: Sequence[tuple[Query, int]],
-        keys: Sequence[Key],
-        model: str | None = None,
-    ) -> str | None:
-        """Why this source would not answer all of these questions (with their nano-ε), or None.
+    def refusal(self, asked: Sequence[Asking], model: str | None = None) -> str | None:
+        """Why this source would not answer all of these questions, or None if it would.
 
-        Nothing is charged, and rows play no part.
+        Nothing is charged, and rows play no part. Where each person has a budget of their own, a
+        run that would exceed it for everybody is refused: it could end in nothing but noise.
         """
         try:
             terms = self._terms()
-            for key, (query, nano) in zip(keys, asked, strict=True):
-                terms = self._check(query, nano, key.asker, model)
+            for one in asked:
+                self._check(one.query, one.nano_epsilon, one.key.asker, model)
+            return self.ledger.refusal(
+                [
+                    (
+                        one.key,
+                        one.nano_epsilon,
+                        one.query.digest(one.nano_epsilon) if one.known else None,
+                    )
+                    for one in asked
+                ],
+                terms.policy.nano_total,
+                each_person=terms.population_cap is None,
+            )
         except Refused as refused:
             return refused.code
-        needed = [(key, nano) for key, (_, nano) in zip(keys, asked, strict=True)]
-        return self.ledger.refusal(needed, terms.population_cap)
 
     def _terms(self) -> Terms:
         facts, policy = self.ledger.terms()
@@ -223,8 +243,8 @@ class Source:
         return terms
 
     def sensitivity(self, query: Query) -> int:
-        """The most that one person can change the exact sums, in L1 and grid points."""
-        return self.rows_per_person * query.bound
+        """The most that one person (or row) can change the exact sums, in L1 and grid points."""
+        return self._terms().sensitivity(query)
 
     @property
     def unit(self) -> Unit:
@@ -291,8 +311,15 @@ class Source:
         def charge(persons: set[bytes]) -> set[bytes]:
             return self.ledger.charge_persons(key, persons, nano, terms.policy.nano_total)
 
-        exact = self._exact(query, terms, None if terms.population_cap else charge)
-        return add_noise(exact, terms.rows_per_person * query.bound, nano)
+        by_person = terms.population_cap is None
+        exact = self._exact(query, terms, charge if by_person else None)
+        return self._noisy(exact, query, nano, terms)
+
+    def _noisy(
+        self, exact: IntArray, query: Query, nano: int, terms: Terms | None = None
+    ) -> list[int]:
+        """Exact sums with the noise that such a question gets; all that leaves went through here."""
+        return add_noise(exact, (terms or self._terms()).sensitivity(query), nano)
 
     def _check_fits(self, terms: Terms) -> None:
         """The unit of protection never weakens because a column was renamed or left out."""

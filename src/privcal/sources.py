@@ -8,10 +8,11 @@ from pathlib import Path
 
 from privcal.errors import InputError
 from privcal.privacy import opening
+from privcal.privacy.epsilon import to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
-from privcal.readers import outputs_file, read_scores, read_sources
+from privcal.readers import outputs_file, read_scores, read_sources, unused_columns
 from privcal.scores import Scores
 from privcal.source import Source
 
@@ -27,6 +28,7 @@ def open_sources(
     new_ledgers: bool = False,
     person: str | None = None,
     per_row: bool = False,
+    epsilon: float | None = None,
     public: Scores | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Source]:
@@ -46,6 +48,8 @@ def open_sources(
     new_ledgers
         Make ledgers for data that never had any. Say whom they protect: `person` names the column
         of person ids, `per_row` says that every row is a person of its own.
+    epsilon
+        What a run is going to ask of each: no ledger is made that could not pay it.
     public
         The calibrator's own scores of the same model: the number of classes must agree.
     tell
@@ -61,36 +65,78 @@ def open_sources(
     opened = []
     for data, scores in _read(paths, source_column, source_names, model, folder, person):
         ledger = opening.find(data, folder)
-        if ledger is None and not new_ledgers:
+        if ledger is None:
+            how = f" --source-column {source_column}" if source_column else ""
+            make = f"privcal ledger create {data.path}{how}"
             if opening.lost(data, folder):
                 raise InputError(
                     f"the ledger of {data} is gone; put it back, or make a new one, which starts "
-                    f"with what that had spent: privcal ledger create {data.path}"
+                    f"with what that had spent: {make}"
                 )
-            raise InputError(
-                f"{data} has no ledger; its owner makes one with: privcal ledger create "
-                f"{data.path} (or --new-ledger here)"
-            )
+            if not new_ledgers:
+                raise InputError(
+                    f"{data} has no ledger; its owner makes one with: {make} (or --new-ledger here)"
+                )
         opened.append((data, scores, ledger))
     own = [] if public is None else [("the public rows", public)]
     _check_one_model([*own, *((str(data), scores) for data, scores, _ in opened)])
     _check_one_unit([(data, ledger) for data, _, ledger in opened])
-    rules = Policy.load(policy) if isinstance(policy, (str, Path)) else policy
-    if any(ledger is None for *_, ledger in opened):
-        Source(opened[0][1], rules, ledger=None)  # says what does not fit together
+    missing = [(data, scores) for data, scores, ledger in opened if ledger is None]
+    if missing:
+        rules = _rules(policy)
+        if epsilon is not None and to_nano(epsilon) > rules.nano_total:
+            raise InputError(
+                f"new ledgers would hold epsilon {rules.epsilon:g} in all, less than this run's "
+                f"{epsilon:g}; say how much in a policy"
+            )
+        made = dict(_make(missing, rules, folder, None, tell))
+        if tell is not None:
+            tell(_created(list(made.values())))
     sources = []
-    made: list[Ledger] = []
-    for data, scores, ledger in opened:
-        if ledger is None:
-            ledger = opening.create(data, scores, rules, folder=folder, warn=tell)
-            made.append(ledger)
-        narrower = rules
-        if isinstance(policy, (str, Path)):  # what the file does not say, it leaves as it is
-            narrower = Policy.load(policy, over=ledger.policy)
+    for data, scores, known in opened:
+        ledger = known or made[data]
+        narrower = None if policy is None else _rules(policy, ledger.policy)
         sources.append(Source(scores, narrower, ledger=ledger))
-    if made and tell is not None:
-        tell(_created(made))
     return sources
+
+
+def _rules(policy: Policy | str | Path | None, over: Policy | None = None) -> Policy:
+    """Rules, or those in a file; what the file does not say is left as it is."""
+    if isinstance(policy, (str, Path)):
+        return Policy.load(policy, over)
+    return policy or Policy()
+
+
+def _make(
+    missing: Sequence[tuple[Data, Scores]],
+    policy: Policy,
+    folder: Path | None,
+    name: str | None,
+    tell: Callable[[str], None] | None,
+) -> list[tuple[Data, Ledger]]:
+    """Ledgers for these; whatever is wrong with any of them is said before the first is made."""
+    for data, scores in missing:
+        opening.check_new(data, scores, policy)
+    if tell is not None:
+        for path in dict.fromkeys(data.path for data, _ in missing):
+            warn_of_ids(path, missing[0][0].person, missing[0][0].split, tell)
+    return [
+        (data, opening.create(data, scores, policy, folder=folder, name=name, warn=tell))
+        for data, scores in missing
+    ]
+
+
+def warn_of_ids(
+    path: Path, person: str | None, split: str | None, tell: Callable[[str], None]
+) -> None:
+    """Tell the owner of columns that look like ids and are not used: rows would be protected."""
+    for column in unused_columns(path, person=person):
+        if column.looks_like_ids and column.name != split:
+            tell(
+                f"warning: column {column.name} of {path} is not used, and looks like ids: "
+                f"{column.different:,} different values in {column.rows:,} rows. If they say whom a "
+                f"row is about, protect persons: --person {column.name}"
+            )
 
 
 def create_ledgers(
@@ -117,11 +163,45 @@ def create_ledgers(
     if not missing:
         other = opening.find(parts[0][0], folder)
         raise InputError(f"{path} already has the ledger {other and other.path}")
-    Source(missing[0][1], policy, ledger=None)  # says what does not fit together
-    return [
-        opening.create(data, scores, policy, folder=folder, name=name, warn=tell)
-        for data, scores in missing
-    ]
+    return [ledger for _, ledger in _make(missing, policy or Policy(), folder, name, tell)]
+
+
+def attach_data(
+    known: Ledger | str | Path,
+    path: str | Path,
+    *,
+    person: str | None = None,
+    source_column: str | None = None,
+) -> list[tuple[Ledger, Data]]:
+    """Say that other data are about a ledger's people: all charges add up there.
+
+    With `source_column`, `known` is a table that is split by it, and each part of the other one
+    goes to the ledger of its value. `person` is the column of ids, as before unless said.
+    """
+    if source_column is None:
+        ledger = known if isinstance(known, Ledger) else Ledger(known)
+        noted = [Data.noted(note).person for note in ledger.notes()]
+        data = Data.at(path, person=person or (noted[-1] if noted else None))
+        opening.attach(ledger, data, data.read(strict=True))
+        return [(ledger, data)]
+    assert not isinstance(known, Ledger)
+    before = Data.at(known, split=source_column)
+    noted = [note.person for note in opening.notes_of(before)]
+    data = Data.at(path, split=source_column, person=person or (noted[0] if noted else None))
+    parts = read_sources(data.path, source_column, person=data.person)
+    found = []
+    for value, scores in parts.items():
+        ledger_of = opening.find(replace(before, value=value))
+        if ledger_of is None:
+            raise InputError(
+                f"{before.path} has no ledger for {source_column} {value}; make one first with: "
+                f"privcal ledger create {before.path} --source-column {source_column} and a "
+                "--source-list that names it"
+            )
+        found.append((ledger_of, replace(data, value=value), scores))
+    for ledger_of, part, scores in found:
+        opening.attach(ledger_of, part, scores)
+    return [(ledger_of, part) for ledger_of, part, _ in found]
 
 
 def check_unit(person: str | None, per_row: bool) -> None:

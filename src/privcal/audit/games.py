@@ -16,7 +16,6 @@ import numpy.typing as npt
 from privcal.audit.pairs import Case, Pair
 from privcal.methods.base import Ask, Batch, History, drive
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.mechanism import add_noise
 from privcal.queries import GRID
 from privcal.scores import BoolArray, FloatArray, IntArray
 
@@ -73,7 +72,7 @@ def _ask(pair: Pair, ask: Ask, coin: BoolArray, last: bool) -> tuple[FloatArray,
     whole, less = whole[:, cells], less[:, cells]
     exact = np.where(coin[:, None], whole, less)
     sensitivity = pair.whole.sensitivity(ask.query)
-    drawn = add_noise(exact.ravel(), sensitivity, ask.nano_epsilon)
+    drawn = pair.whole._noisy(exact.ravel(), ask.query, ask.nano_epsilon)  # as every answer gets it
     noisy = np.array(drawn, np.float64).reshape(exact.shape)
     told = [noisy, whole, less], [_less(x, cells, same) for x in (noisy, whole, less)]
     unit = ask.nano_epsilon / NANO / sensitivity

@@ -25,12 +25,6 @@ MAX_MESSAGE = 32_768
 MAX_REPLY = 65_536
 
 
-def write_question(question: Question) -> str:
-    """The one spelling of a question: what is signed."""
-    facts = {**vars(question), "query": question.query.to_dict()}
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"))
-
-
 def read_question(text: str) -> Question:
     facts = json.loads(text)
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
@@ -74,7 +68,7 @@ class Signer:
         """The message: question, signature and certificate."""
         from nvflare.lighter.utils import sign_content
 
-        text = write_question(question)
+        text = question.text()
         signature = sign_content(text, self.key)
         return json.dumps(
             {"question": text, "signature": signature, "certificate": self.certificate}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from privcal.calibrate import Question
+from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.messages import Signer, read_reply
 from privcal.federation.names import RELAY, SITE_EXECUTOR, TASK
@@ -32,14 +33,6 @@ BEYOND = 1e-9
 
 _POLL, _PATIENCE = 0.1, 10.0
 """Seconds between two looks for replies, and until the server is given up."""
-
-
-class Unusable(RuntimeError):
-    """A reply that is not used. `code` says why, in words that are ours and not the site's."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class Sites:

@@ -16,6 +16,7 @@ from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
 from privcal.source import Source
+from privcal.sources import warn_of_ids
 
 SETTINGS = "privcal.toml"
 LEDGER = "privcal.ledger"
@@ -134,8 +135,9 @@ def init(
     if max_rows is not None and len(scores) > max_rows:
         raise InputError(f"{data} has more rows than the {max_rows:,} declared; declare more")
     if ledger is None:
-        Source(scores, policy, ledger=None)  # says what does not fit together
-        ledger = opening.create(rows, scores, policy, place=place, name=folder.name, warn=warn)
+        if warn is not None:
+            warn_of_ids(rows.path, person, None, warn)
+        ledger = opening.create(rows, scores, policy, at=place, name=folder.name, warn=warn)
     text = _TEMPLATE.format(
         data=_quoted(rows.path),
         ledger=_quoted(LEDGER if ledger.path == place.resolve() else ledger.path),

@@ -82,7 +82,7 @@ def init(
         person=person,
         delay=delay,
         max_rows=max_rows,
-        warn=lambda text: errors.print(f"warning: {text}", soft_wrap=True),
+        warn=lambda text: errors.print(text, soft_wrap=True),
     )
     settings = folder / "local" / SETTINGS
     human(as_json).print(
@@ -111,7 +111,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
     facts = {
         "spent": from_nano(spent),
         "total": policy.epsilon,
-        "remains": from_nano(policy.nano_total - spent),
+        "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
     }
     by_asker: dict[tuple[str, str], list[int]] = {}
     for entry in entries:

@@ -188,9 +188,14 @@ class Ledger:
             raise InputError(f"{path} exists; a ledger is never overwritten") from None
         try:
             with locked(place) as marked, closing(connect(ledger.path)) as db:
+                if unit == "row" and "person" in marked.units_at(ledger.path):
+                    raise InputError(
+                        f"a ledger at {path} protected persons and is gone: the one in its place "
+                        "must protect persons too"
+                    )
                 with _transaction(db):
                     _initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
-                marked.raise_to(facts.id, ledger.path, _head(db))
+                marked.raise_to(facts, ledger.path, _head(db))
         except BaseException as error:
             ledger.path.unlink()
             if isinstance(error, (sqlite3.Error, OSError)):
@@ -267,25 +272,32 @@ class Ledger:
                 (text, _hash((row["hash"], text)), row["seq"]),
             )
 
-    def refusal(self, requests: Sequence[tuple[Key, int]], cap: int | None) -> str | None:
-        """Why these requests (with their nano-ε) could not all be paid now; None if they could.
+    def refusal(
+        self,
+        requests: Sequence[tuple[Key, int, str | None]],
+        cap: int,
+        *,
+        each_person: bool = False,
+    ) -> str | None:
+        """Why these requests could not all be paid now; None if they could. Nothing is charged.
 
-        Nothing is charged. What was answered before costs nothing again.
+        Each is its key, its nano-ε and its digest, where that is known. What was answered before
+        costs nothing again. `cap` is everybody's together, or, if `each_person`, each one's: then
+        whoever is new must be able to pay all.
         """
-        try:
-            with self._open() as db:
-                self._check_mark(db)
-                need = 0
-                for key, nano in requests:
-                    row = _find(db, key)
-                    if row is None:
-                        need += nano
-                    else:
-                        _stored(row)
-                over = cap is not None and need and _head(db).spent + need > cap
-                return "over_budget" if over else None
-        except Refused as refused:
-            return refused.code
+        with self._open() as db:
+            self._check_mark(db)
+            need = 0
+            for key, nano, digest in requests:
+                row = _find(db, key)
+                if row is None:
+                    need += nano
+                elif digest not in (None, row["digest"]):
+                    return "id_conflict"
+                elif row["answer"] is None:
+                    return "lost"
+            spent = _written_off(db) if each_person else _head(db).spent
+            return "over_budget" if need and spent + need > cap else None
 
     @property
     def facts(self) -> Facts:
@@ -294,8 +306,7 @@ class Ledger:
     def terms(self) -> tuple[Facts, Policy]:
         """What is fixed, and the owner's rules as last set: one look for both."""
         with self._open() as db:
-            rules = json.loads(_newest(db, POLICY)["what"])
-            return _facts(db), Policy.of(rules, "of the ledger")
+            return _facts(db), _policy(db)
 
     @property
     def id(self) -> str:
@@ -333,19 +344,23 @@ class Ledger:
     def set_policy(self, policy: Policy) -> None:
         """Change the rules: the owner's decision, never an asker's. It is recorded."""
         with self._changing() as db:
-            old = Policy.of(json.loads(_newest(db, POLICY)["what"]), "of the ledger")
+            old = _policy(db)
             if policy.budget != old.budget and _head(db).spent:
                 raise InputError(
                     f"budget is {old.budget!r} since the first charge and cannot change: what was "
                     "spent cannot be told apart by persons any more"
                 )
             _check_fits(policy, _facts(db).unit)
-            _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
+            if policy != old:
+                _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
 
     def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
         """Record data that this ledger is for: the same people. `known` is for the marks."""
         with self._changing(known) as db:
-            _append(db, DATA, json.dumps(note, sort_keys=True))
+            what = json.dumps(note, sort_keys=True)
+            newest = _newest(db, DATA)
+            if newest is None or newest["what"] != what:
+                _append(db, DATA, what)
 
     def notes(self) -> list[dict[str, Any]]:
         """The data this ledger is for, as they were attached."""
@@ -485,7 +500,7 @@ class Ledger:
                 if check:
                     self._check_against(db, marked)
                 yield db
-                marked.raise_to(facts.id, self.path, _head(db))
+                marked.raise_to(facts, self.path, _head(db))
                 if known is not None:
                     marked.note(known)
 
@@ -610,11 +625,18 @@ def _find(db: sqlite3.Connection, key: Key) -> sqlite3.Row | None:
     return None if row is None else _checked(row)
 
 
-def _newest(db: sqlite3.Connection, kind: str) -> sqlite3.Row:
-    row: sqlite3.Row = db.execute(
+def _newest(db: sqlite3.Connection, kind: str) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = db.execute(
         "SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT 1", (kind,)
     ).fetchone()
-    return _checked(row)
+    return None if row is None else _checked(row)
+
+
+def _policy(db: sqlite3.Connection) -> Policy:
+    row = _newest(db, POLICY)
+    if row is None:
+        raise sqlite3.DatabaseError("the ledger has no policy")
+    return Policy.of(json.loads(row["what"]), "of the ledger")
 
 
 def _stored(row: sqlite3.Row) -> list[int]:

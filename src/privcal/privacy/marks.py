@@ -17,11 +17,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 BUSY_SECONDS = 60.0
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS head (id TEXT PRIMARY KEY, seq INTEGER, hash TEXT, spent INTEGER);
+CREATE TABLE IF NOT EXISTS head (
+    id TEXT PRIMARY KEY, unit TEXT, seq INTEGER, hash TEXT, spent INTEGER
+);
 CREATE TABLE IF NOT EXISTS place (id TEXT, path TEXT, PRIMARY KEY (id, path));
 CREATE TABLE IF NOT EXISTS data (
     id TEXT, path TEXT, device INTEGER, inode INTEGER, split TEXT, value TEXT, digest TEXT,
@@ -52,6 +55,15 @@ class Known:
     digest: str
 
 
+class Named(Protocol):
+    """What the marks know of a ledger that never changes."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+
+
 def default_marks() -> Path:
     """Where marks are kept unless said otherwise."""
     if said := os.environ.get("PRIVCAL_MARKS"):
@@ -78,13 +90,20 @@ class Marks:
         ).fetchone()[0]
         return spent
 
-    def raise_to(self, id: str, path: Path, head: Head) -> None:
+    def units_at(self, path: Path) -> set[str]:
+        """Whom the ledgers protected that were ever at this path: rows, persons."""
+        rows = self._db.execute(
+            "SELECT unit FROM head JOIN place USING (id) WHERE path = ?", (str(path),)
+        )
+        return {unit for (unit,) in rows}
+
+    def raise_to(self, ledger: Named, path: Path, head: Head) -> None:
         """Only what changes is written: looking something up costs no disk."""
-        if self.head(id) != head:
-            row = (id, head.seq, head.hash, head.spent)
-            self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?)", row)
-        if path not in self.places(id):
-            self._db.execute("INSERT INTO place VALUES (?, ?)", (id, str(path)))
+        if self.head(ledger.id) != head:
+            row = (ledger.id, ledger.unit, head.seq, head.hash, head.spent)
+            self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?, ?)", row)
+        if path not in self.places(ledger.id):
+            self._db.execute("INSERT INTO place VALUES (?, ?)", (ledger.id, str(path)))
 
     def places(self, id: str) -> list[Path]:
         """Where this ledger has been, the newest last."""

@@ -13,15 +13,17 @@ name (a copy, a renamed file, a CSV saved as Parquet), making a ledger for them 
 
 from __future__ import annotations
 
+import sqlite3
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from privcal.errors import InputError
-from privcal.privacy.ledger import Ledger
+from privcal.privacy.ledger import Ledger, Unit
 from privcal.privacy.marks import Known, Marks, default_marks, reading
 from privcal.privacy.policy import Policy
 from privcal.readers import outputs_file, read_scores, read_sources
@@ -52,6 +54,11 @@ class Data:
     def name(self) -> str:
         """What the source is called, unless its owner says otherwise."""
         return self.value or self.path.name.partition(".")[0]
+
+    @property
+    def unit(self) -> Unit:
+        """Whom a ledger for them protects."""
+        return "row" if self.person is None else "person"
 
     def check_there(self) -> None:
         if not self.path.is_file():
@@ -114,30 +121,30 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
     """
     found: dict[str, Path] = {}
     gone: dict[str, Path] = {}
-    with reading(default_marks()) as marks:
+    with _marks() as marks:
         for known in [] if marks is None else marks.data():
             if data.was(known):
                 places = _places(marks, known.id)
                 if _same_part(data, known.split or None, known.value or None, places[-1]):
-                    there = [place for place in places if _is(place, known.id)]
+                    there = [one for one in places if _is(one, known.id)]
                     if there:
                         found[known.id] = there[-1]
                     else:
                         gone[known.id] = places[-1]
-    for place in _lying_about(data, folder):
-        ledger = Ledger(place)
+    for lying in _lying_about(data, folder):
+        ledger = Ledger(lying)
         if ledger.id in found:
             continue
         notes = [Data.noted(note) for note in ledger.notes()]
         mine = [note for note in notes if data.same_file(note.path)]
         moved = ledger.id in gone  # with its data
-        if moved or [note for note in mine if _same_part(data, note.split, note.value, place)]:
-            found[ledger.id] = place
-        elif place == _place(data, folder) and place != (attaching and attaching.path):
+        if moved or [note for note in mine if _same_part(data, note.split, note.value, lying)]:
+            found[ledger.id] = lying
+        elif lying == place(data, folder) and lying != (attaching and attaching.path):
             whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
             raise InputError(
-                f"{place} is {whose}; if {data} holds the same people, say so with: "
-                f"privcal ledger attach {place} {data.path}"
+                f"{lying} is {whose}; if {data} holds the same people, say so with: "
+                f"privcal ledger attach {lying} {data.path}"
             )
     if len(found) > 1:
         one, other = list(found.values())[:2]
@@ -145,14 +152,14 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
             f"{data} has two ledgers, {one} and {other}: only its owner can say which one holds; "
             "move the other away"
         )
-    if not found and gone and _place(data, folder) not in gone.values():
+    if not found and gone and place(data, folder) not in gone.values():
         last = list(gone.values())[-1]
         raise InputError(
             f"the ledger of {data} was {last} and is gone; put it back, or make a new one there, "
             f"which starts with what that had spent: privcal ledger create {data.path} "
             f"--ledger-dir {last.parent}"
         )
-    if found and folder is not None and _place(data, folder) not in found.values():
+    if found and folder is not None and place(data, folder) not in found.values():
         raise InputError(
             f"{data} already has the ledger {next(iter(found.values()))}; leave --ledger-dir out "
             "to use it"
@@ -162,22 +169,29 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
 
 def lost(data: Data, folder: Path | None = None) -> bool:
     """Whether these data had a ledger at its usual place, and it is gone."""
-    with reading(default_marks()) as marks:
-        return marks is not None and marks.spent_at(_place(data, folder)) is not None
+    with _marks() as marks:
+        return marks is not None and marks.spent_at(place(data, folder)) is not None
 
 
 def notes_of(data: Data, folder: Path | None = None) -> list[Data]:
     """What ledgers have noted of this file, as a whole or in parts; the newest first."""
     paths = {data.path}
     places = _lying_about(data, folder)
-    with reading(default_marks()) as marks:
+    with _marks() as marks:
         for known in [] if marks is None else marks.data():
             if data.was(known):
                 paths.add(known.path)
-                places += [place for place in _places(marks, known.id) if place.is_file()]
+                places += [one for one in _places(marks, known.id) if one.is_file()]
     places = list(dict.fromkeys(places))
-    notes = [Data.noted(n) for place in places for n in reversed(Ledger(place).notes())]
+    notes = [Data.noted(n) for one in places for n in reversed(Ledger(one).notes())]
     return [note for note in notes if note.path in paths or data.same_file(note.path)]
+
+
+def check_new(data: Data, scores: Scores, policy: Policy) -> None:
+    """Raise InputError where no ledger can be made for these data with these rules."""
+    if data.person is not None and scores.person is None:
+        raise InputError(f"{data} has no column or array {data.person} with person ids")
+    Ledger.in_memory(policy, unit=data.unit)
 
 
 def create(
@@ -186,7 +200,7 @@ def create(
     policy: Policy | None = None,
     *,
     folder: Path | None = None,
-    place: Path | None = None,
+    at: Path | None = None,
     name: str | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Ledger:
@@ -194,18 +208,21 @@ def create(
 
     Refuses where they have one. The unit is the person where the data name a column of ids.
     """
+    check_new(data, scores, policy or Policy())
     if (other := find(data, folder)) is not None:
         raise InputError(f"{data} already has the ledger {other.path}")
+    at = (at or place(data, folder)).resolve()
     digest = scores.content_digest()
-    for known, where in _known_rows(digest)[:1]:
+    same = [(known, where) for known, where in _known_rows(digest) if where != at]
+    for known, where in same[:1]:
         (warn or _warn)(
-            f"the same rows have the ledger {where}, as {known.path}; if these are the same people, "
-            f"their budget is there already (privcal ledger attach {where} {data.path})"
+            f"warning: the same rows have the ledger {where}, as {known.path}; if these are the same "
+            "people, their budget is there already (privcal ledger attach, not a new ledger)"
         )
     ledger = Ledger.create(
-        place or _place(data, folder),
+        at,
         policy,
-        unit="row" if data.person is None else "person",
+        unit=data.unit,
         name=name or data.name,
     )
     ledger.attach(data.note(), data.known(ledger.id, digest))
@@ -226,7 +243,7 @@ def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
     ledger.attach(data.note(), data.known(ledger.id, scores.content_digest()))
 
 
-def _place(data: Data, folder: Path | None) -> Path:
+def place(data: Data, folder: Path | None = None) -> Path:
     """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
     name = "" if data.value is None else quote(data.value, safe=" ")
     if folder is not None:
@@ -241,8 +258,8 @@ def _lying_about(data: Data, folder: Path | None) -> list[Path]:
     beside = data.path.with_name(f"{data.path.name}.ledgers")
     some = sorted(beside.glob("*.ledger"))[:1] if beside.is_dir() else []
     whole = replace(data, split=None, value=None)
-    places = [_place(whole, None), *some, _place(data, None), _place(data, folder)]
-    return [place for place in dict.fromkeys(places) if place.is_file()]
+    places = [place(whole), *some, place(data), place(data, folder)]
+    return [one for one in dict.fromkeys(places) if one.is_file()]
 
 
 def _same_part(data: Data, split: str | None, value: str | None, place: Path) -> bool:
@@ -255,6 +272,15 @@ def _same_part(data: Data, split: str | None, value: str | None, place: Path) ->
     return value == data.value
 
 
+@contextmanager
+def _marks() -> Iterator[Marks | None]:
+    try:
+        with reading(default_marks()) as marks:
+            yield marks
+    except sqlite3.Error as error:
+        raise InputError(f"{error}; say with PRIVCAL_MARKS where they are") from None
+
+
 def _places(marks: Marks | None, ledger: str) -> list[Path]:
     return [] if marks is None else marks.places(ledger)
 
@@ -264,7 +290,7 @@ def _is(place: Path, id: str) -> bool:
 
 
 def _known_rows(digest: str) -> list[tuple[Known, Path]]:
-    with reading(default_marks()) as marks:
+    with _marks() as marks:
         known = [] if marks is None else [known for known in marks.data() if known.digest == digest]
         return [(k, _places(marks, k.id)[-1]) for k in known if _places(marks, k.id)]
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,19 @@ import numpy as np
 
 from privcal.calibrate import Panel, Question
 from privcal.errors import REFUSALS, InputError, Refused
-from privcal.federation.messages import write_question
-from privcal.federation.panel import Unusable
 from privcal.files import replacing
 from privcal.privacy.ledger import Key
 from privcal.source import Answer
 
 PLAN, ANSWERS = "campaign.json", "answers.jsonl"
+
+
+class Unusable(RuntimeError):
+    """A reply that is not used. `code` says why, in words that are ours and not the source's."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class Campaign:
@@ -67,7 +75,7 @@ class Campaign:
 
     @classmethod
     def start(cls, folder: Path, plan: dict[str, Any]) -> Campaign:
-        if (folder / ANSWERS).exists():  # one that never asked anything may begin again
+        if cls.began(folder):  # one that never asked anything may begin again
             raise InputError(
                 f"{folder} holds a campaign already; resume it, or choose another folder"
             )
@@ -86,6 +94,15 @@ class Campaign:
             raise InputError(f"{folder / PLAN} is damaged") from None
         return cls(folder, plan)
 
+    @staticmethod
+    def began(folder: Path) -> bool:
+        """Whether a campaign there has asked anything."""
+        return (folder / ANSWERS).exists()
+
+    def remove(self) -> None:
+        """What it asked for is written, and the record has done its work."""
+        shutil.rmtree(self.folder)
+
     @property
     def begun(self) -> bool:
         """Whether it is settled who takes part."""
@@ -93,29 +110,29 @@ class Campaign:
 
     def settled(self, question: Question) -> bool:
         """Whether another question was asked after this one."""
-        return write_question(question) in self._asked[:-1]
+        return question.text() in self._asked[:-1]
 
     def kept(self, site: str, question: Question) -> tuple[list[float], str] | None:
         """What a site answered, and the id of its ledger."""
-        return self._kept.get((site, write_question(question)))
+        return self._kept.get((site, question.text()))
 
     def why_left(self, site: str, question: Question) -> str:
-        return self._left.get((site, write_question(question)), "late")
+        return self._left.get((site, question.text()), "late")
 
     def ask(self, question: Question, sites: Sequence[str]) -> None:
         """Before anyone is asked: a site may be charged from then on."""
-        text = write_question(question)
+        text = question.text()
         if text not in self._asked or (not self.begun and set(sites) - set(self.sites)):
             self._note({"question": text, "asked": list(sites)})
 
     def keep(self, site: str, question: Question, answer: Answer) -> None:
         """On disk before it is used."""
         values = [float(v) for v in answer.values]
-        line = {"question": write_question(question), "site": site, "ledger": answer.ledger}
+        line = {"question": question.text(), "site": site, "ledger": answer.ledger}
         self._note({**line, "values": values})
 
     def leave(self, site: str, question: Question, reason: str) -> None:
-        self._note({"question": write_question(question), "site": site, "left": reason})
+        self._note({"question": question.text(), "site": site, "left": reason})
 
     def _note(self, line: dict[str, Any]) -> None:
         self._write(json.dumps(line))
@@ -140,7 +157,8 @@ class Recorded:
         self.rows_per_person = panel.rows_per_person
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        return self._panel.refusals(questions)
+        """Once it has asked, nobody is left out beforehand: the questions would be others."""
+        return {} if self._campaign.sites else self._panel.refusals(questions)
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -168,6 +186,28 @@ class Recorded:
                     reason = getattr(answer, "code", None) or type(answer).__name__
                     self._campaign.leave(name, question, reason)
                 yield name, answer
+
+
+def campaign_folder(out: Path) -> Path:
+    """Where the record of the campaign that writes `out` is kept."""
+    return out.with_name(out.name + ".campaign")
+
+
+def open_campaign(out: Path, plan: dict[str, Any], resume: bool, name: str | None) -> Campaign:
+    """A new campaign, or the one that was begun for `out`, if it asks the same."""
+    folder = campaign_folder(out)
+    if not resume:
+        return Campaign.start(folder, {**plan, "campaign": name or secrets.token_hex(8)})
+    campaign = Campaign.resume(folder)
+    wanted = plan if name is None else {**plan, "campaign": name}
+    for part, value in wanted.items():
+        if campaign.plan.get(part) != value:
+            raise InputError(
+                f"the campaign in {folder} was begun with {part} {campaign.plan.get(part)!r}, "
+                f"not {value!r}; resume it with the same, or remove that folder to give up what "
+                "it paid"
+            )
+    return campaign
 
 
 def _problem(code: str) -> Exception:
