@@ -487,3 +487,41 @@ def test_the_name_and_the_unit_are_fixed_when_a_ledger_is_made(tmp_path: Path) -
         privcal.Ledger.create(tmp_path / "x.db")
     with pytest.raises(TypeError):
         privcal.Source(random_scores(3), privcal.Policy())
+
+
+def test_a_copy_that_went_its_own_way_owes_what_both_spent(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked on another machine, and carried back over the first one's file."""
+    ask(path, "shared", 0.1)
+    shutil.copy(path, tmp_path / "usb.db")
+    ask(path, "here", 0.3)
+    marks = tmp_path / "elsewhere" / "marks.db"
+    marks.rename(tmp_path / "kept")
+    shutil.copy(tmp_path / "usb.db", path)
+    privcal.Ledger(path).reconcile(write_off=0)  # wrong, as its owner did not know better
+    ask(path, "there", 0.4)
+    (tmp_path / "kept").replace(marks)
+    assert refusal(path, "back", 0.1) == "ledger_rolled_back"
+    assert privcal.Ledger(path).nano_behind() == 3 * NANO // 10
+    privcal.Ledger(path).reconcile()
+    assert source(path).spent == 0.8
+    assert refusal(path, "back", 0.3) == "over_budget"
+
+
+def test_a_copy_reconciled_while_another_is_asked_counts_all_of_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copy(path, tmp_path / "copy.db"))
+    ask(path, "a", 0.25)
+    look = privcal.Ledger.nano_behind
+
+    def look_and_be_late(self: privcal.Ledger) -> int | None:
+        behind = look(self)
+        ask(path, "b", 0.25)
+        return behind
+
+    with monkeypatch.context() as late:
+        late.setattr(privcal.Ledger, "nano_behind", look_and_be_late)
+        privcal.Ledger(copy).reconcile()
+    assert privcal.Ledger(copy).nano_spent == NANO // 2

@@ -402,11 +402,7 @@ class Ledger:
     def nano_behind(self) -> int | None:
         """By how many nano-ε the file is behind its mark; None where no mark is known."""
         with self._open() as db, self._reading_marks(db) as marked:
-            facts = _facts(db)
-            mark = None if marked is None else marked.head(facts.id)
-            if marked is None or mark is None or self.path is None:
-                return None
-            return max(0, max(mark.spent, marked.spent_at(self.path) or 0) - _head(db).spent)
+            return self._behind(db, marked)
 
     @property
     def in_step(self) -> bool:
@@ -427,17 +423,18 @@ class Ledger:
         machine, say), only the owner can know, so `write_off` must be given; 0 is allowed.
         From then on the marks of this machine and account are the ledger's.
         """
-        behind = self.nano_behind()
-        if behind is None and write_off is None:
-            raise InputError(
-                "no high-water mark is known for this ledger; say with write_off= (--write-off) how "
-                "much epsilon left that it does not show (0 if it is the newest copy)"
-            )
-        nano = max(behind or 0, to_nano(write_off, "write-off") if write_off else 0)
-        if behind is None:
+        if self.nano_behind() is None:
+            if write_off is None:
+                raise InputError(
+                    "no high-water mark is known for this ledger; say with write_off= (--write-off) "
+                    "how much epsilon left that it does not show (0 if it is the newest copy)"
+                )
             with self._open() as db:
                 _set_marks(db, str(default_marks()))
-        with self._changing(check=False) as db:
+        said = to_nano(write_off, "write-off") if write_off else 0
+        with self._changing(check=False) as db, self._reading_marks(db) as marked:
+            # Looked at again with the marks locked: another copy may be asked meanwhile.
+            nano = max(self._behind(db, marked) or 0, said)
             _append(db, WRITTEN_OFF, "written off", nano)
         return nano
 
@@ -509,6 +506,21 @@ class Ledger:
         with reading(Path(_facts(db).marks or default_marks())) as marked:
             yield marked
 
+    def _behind(self, db: sqlite3.Connection, marked: Marks | None) -> int | None:
+        """What is known to have left and is not in this file; None where no mark is known.
+
+        A copy that went its own way shares the chain up to some entry: all that the mark counts
+        after that is missing here, however much this copy spent itself. So is what any other
+        ledger spent in this one's place, unless it was carried over or written off.
+        """
+        id = _facts(db).id
+        mark = None if marked is None else marked.head(id)
+        if marked is None or mark is None or self.path is None:
+            return None
+        hashes = {row["seq"]: row["hash"] for row in db.execute("SELECT seq, hash FROM entry")}
+        others = (marked.spent_at(self.path, besides=id) or 0) - _written_off(db)
+        return mark.spent - marked.shared(id, hashes) + max(0, others)
+
     def _check_mark(self, db: sqlite3.Connection) -> None:
         if self.path is not None:
             with self._reading_marks(db) as marked:
@@ -521,11 +533,8 @@ class Ledger:
         if marked is None or mark is None:
             raise Refused("ledger_rolled_back")
         row = db.execute("SELECT hash FROM entry WHERE seq = ?", (mark.seq,)).fetchone()
-        if (
-            row is None
-            or row["hash"] != mark.hash
-            or (marked.spent_at(self.path) or 0) > _head(db).spent
-        ):
+        others = marked.spent_at(self.path, besides=_facts(db).id) or 0
+        if row is None or row["hash"] != mark.hash or others > _written_off(db):
             raise Refused("ledger_rolled_back")
 
 

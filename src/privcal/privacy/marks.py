@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,9 @@ BUSY_SECONDS = 60.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS head (
     id TEXT PRIMARY KEY, unit TEXT, seq INTEGER, hash TEXT, spent INTEGER
+);
+CREATE TABLE IF NOT EXISTS history (
+    id TEXT, seq INTEGER, hash TEXT, spent INTEGER, PRIMARY KEY (id, seq, hash)
 );
 CREATE TABLE IF NOT EXISTS place (id TEXT, path TEXT, PRIMARY KEY (id, path));
 CREATE TABLE IF NOT EXISTS data (
@@ -83,10 +86,18 @@ class Marks:
         row = self._db.execute("SELECT seq, hash, spent FROM head WHERE id = ?", (id,)).fetchone()
         return None if row is None else Head(*row)
 
-    def spent_at(self, path: Path) -> int | None:
-        """The most that any ledger had spent that was ever at this path; None if none was."""
+    def shared(self, id: str, hashes: Mapping[int, str]) -> int:
+        """What was spent up to the newest entry that this ledger once had and this copy still has."""
+        rows = self._db.execute(
+            "SELECT seq, hash, spent FROM history WHERE id = ? ORDER BY seq DESC", (id,)
+        )
+        return next((spent for seq, hash, spent in rows if hashes.get(seq) == hash), 0)
+
+    def spent_at(self, path: Path, besides: str = "") -> int | None:
+        """The most that any (other) ledger had spent that was ever at this path; None if none was."""
         spent: int | None = self._db.execute(
-            "SELECT MAX(spent) FROM head JOIN place USING (id) WHERE path = ?", (str(path),)
+            "SELECT MAX(spent) FROM head JOIN place USING (id) WHERE path = ? AND id != ?",
+            (str(path), besides),
         ).fetchone()[0]
         return spent
 
@@ -102,6 +113,8 @@ class Marks:
         if self.head(ledger.id) != head:
             row = (ledger.id, ledger.unit, head.seq, head.hash, head.spent)
             self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?, ?)", row)
+            entry = (ledger.id, head.seq, head.hash, head.spent)
+            self._db.execute("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?)", entry)
         if path not in self.places(ledger.id):
             self._db.execute("INSERT INTO place VALUES (?, ?)", (ledger.id, str(path)))
 
