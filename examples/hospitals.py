@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -306,10 +307,11 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, marks_in(Path(folder)):
         ledgers = Path(folder) / "ledgers"
         ledgers.mkdir()
+        data = shutil.copy(icu.path, folder)  # ledgers leave a link beside their data
         policy = Path(folder) / "policy.toml"
         policy.write_text(f"epsilon = {epsilon}\nrows_per_person = 1\n")
         command = [
-            *("calibrate", icu.path, "--source-column", "hospital", "--policy", policy),
+            *("calibrate", data, "--source-column", "hospital", "--policy", policy),
             *("--new-ledger", "--person", "person", "--ledger-dir", ledgers),
             *("--epsilon", epsilon, "--method", "sketch", "--json"),
             *("--sketch", out / "icu-sketch.json", "--out", out / "icu-map.json"),

@@ -14,6 +14,7 @@ import privcal
 from privcal.calibrate import Progress, SourceDropped
 from privcal.datasets import cifar10c
 from privcal.methods.base import plan
+from privcal.privacy.mechanism import add_noise
 from privcal.queries import Query
 from privcal.source import Answer
 from tests.conftest import random_scores
@@ -313,6 +314,42 @@ def test_what_a_policy_refuses_later_is_told_at_once(policy: dict[str, object], 
     with pytest.raises(privcal.CalibrationError, match=f"{code}, "):
         privcal.calibrate(sources, "acc-t", 1.0, model="m")
     assert spent(sources) == {0.0}
+
+
+def test_a_source_without_its_ledger_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    for name in "ab":
+        privcal.Ledger.create(tmp_path / f"{name}.db", unit="row")
+    sources = [privcal.Source(random_scores(9), ledger=tmp_path / f"{name}.db") for name in "abc"]
+    with pytest.warns(SourceDropped, match="ledger_missing"):
+        result = privcal.calibrate(sources, "one-hot-binning", 1.0)
+    assert list(result.dropped.values()) == ["ledger_missing"]
+    assert result.spent == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+def test_a_lost_answer_does_not_strand_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same name the questions are the same, though one of those who led to them leaves."""
+    sources = [
+        *make_sources(2, rows=20),
+        privcal.Source(
+            random_scores(400, seed=9), privcal.Policy(epsilon=1), name="c", ledger=None
+        ),
+    ]
+    for call in (2, 5, 8):
+        with monkeypatch.context() as crash:
+            draws = iter(range(100))
+            crash.setattr(
+                "privcal.source.add_noise",
+                lambda *a, draws=draws, call=call: _die() if next(draws) == call else add_noise(*a),
+            )
+            with pytest.raises(KeyboardInterrupt):
+                privcal.calibrate(sources, "acc-t", 0.3, campaign=f"c{call}")
+        result = privcal.calibrate(sources, "acc-t", 0.3, campaign=f"c{call}")
+        assert list(result.dropped.values()) == ["lost"]
+
+
+def _die() -> list[int]:
+    raise KeyboardInterrupt
 
 
 def test_sources_that_do_not_belong_together_are_not_asked() -> None:

@@ -525,3 +525,16 @@ def test_a_copy_reconciled_while_another_is_asked_counts_all_of_it(
         late.setattr(privcal.Ledger, "nano_behind", look_and_be_late)
         privcal.Ledger(copy).reconcile()
     assert privcal.Ledger(copy).nano_spent == NANO // 2
+
+
+def test_a_ledger_in_the_place_of_a_lost_one_is_the_same_source(path: Path, tmp_path: Path) -> None:
+    id = privcal.Ledger(path).id
+    ask(path, "a", 0.25)
+    hidden = path.rename(tmp_path / "hidden.db")
+    assert privcal.Ledger.create(path, unit="row").id == id
+    ask(path, "b", 0.25)
+    # The lost one comes to light, and is a copy that went its own way.
+    hidden.replace(path)
+    assert refusal(path, "c", 0.1) == "ledger_rolled_back"
+    privcal.Ledger(path).reconcile()
+    assert source(path).spent == 0.5

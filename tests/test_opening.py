@@ -94,7 +94,14 @@ def test_another_file_with_the_number_of_an_old_inode_is_another_file(tmp_path: 
         file.truncate()
         rows = random_scores(7, seed=9)
         np.savez(file, logits=rows.outputs.array, labels=rows.labels)
-    assert opening.find(Data.at(tmp_path / "other.npz")) is None
+    with pytest.raises(privcal.InputError, match="under a new name"):  # or it was edited
+        opening.find(Data.at(tmp_path / "other.npz"))
+    shutil.copy(tmp_path / "other.npz", tmp_path / "copy.npz")
+    assert opening.find(Data.at(tmp_path / "copy.npz")) is None
+    privcal.attach_data(f"{data}.ledger", tmp_path / "other.npz")
+    found = opening.find(Data.at(tmp_path / "other.npz"))
+    assert found is not None
+    assert found.id == privcal.Ledger(f"{data}.ledger").id
 
 
 @pytest.mark.parametrize("how", ["another home", "other marks", "no marks"])
@@ -296,6 +303,91 @@ def test_the_unit_of_protection_never_weakens(run: Run, tmp_path: Path) -> None:
     with pytest.raises(privcal.InputError, match="protects persons"):
         privcal.Source(privcal.read_scores(table), ledger=ledger)
     assert run("ledger", "attach", f"{table}.ledger", table, "--person", "person_id")[0] == 0
+
+
+def test_an_askers_flag_never_changes_whose_rows_count(run: Run, tmp_path: Path) -> None:
+    """One patient has 60 of 100 rows, each of another visit."""
+    rows = [f"{'p' if i < 60 else i},v{i},H{i % 2},0.5,1" for i in range(100)]
+    header = "patient,visit,hospital,probability,label"
+    table = tmp_path / "visits.csv"
+    table.write_text("\n".join([header, *rows]))
+    run("ledger", "create", table, "--person", "patient")
+    for more in (("--person", "visit"), ("--per-row",)):
+        code, stderr = ask(run, tmp_path, table, "--new-ledger", *more)
+        assert code == (2 if "--person" in more else 0), stderr
+    assert len(privcal.open_sources([table])[0].counted_rows()) == 41
+    code, _, stderr = run("ledger", "attach", f"{table}.ledger", table, "--person", "visit")
+    assert (code, "other persons" in stderr) == (2, True)
+    split = tmp_path / "split.csv"
+    split.write_text("\n".join([header, *rows]))
+    (tmp_path / "one.txt").write_text("H1\n")
+    by = ("--source-column", "hospital")
+    run(
+        "ledger", "create", split, *by, "--source-list", tmp_path / "one.txt", "--person", "patient"
+    )
+    code, _, stderr = run("ledger", "create", split, *by, "--person", "visit")
+    assert (code, "leave --person out" in stderr) == (2, True)
+
+
+def test_a_file_renamed_beside_its_successor_keeps_its_ledger(run: Run, tmp_path: Path) -> None:
+    current = save(tmp_path / "current.npz")
+    assert ask(run, tmp_path, current, *NEW)[0] == 0
+    week = current.rename(tmp_path / "week-45.npz")
+    save(current, seed=8)  # the new export has the old name, and with it the ledger
+    for file in (week, current):
+        code, stderr = ask(run, tmp_path, file, *NEW)
+        assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_a_file_edited_and_then_renamed_is_not_taken_for_new(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "h.csv"
+    table.write_text("probability,label\n" + "0.5,1\n" * 20)
+    assert ask(run, tmp_path, table, *NEW)[0] == 0
+    with open(table, "a") as file:
+        file.write("0.25,0\n")
+    moved = table.rename(tmp_path / "renamed.csv")
+    code, stderr = ask(run, tmp_path, moved, *NEW)
+    assert (code, "under a new name" in stderr) == (2, True)
+    assert run("ledger", "attach", f"{table}.ledger", moved)[0] == 0
+    code, stderr = ask(run, tmp_path, moved)
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_a_ledger_kept_elsewhere_is_found_from_another_account(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = save(tmp_path / "h.npz")
+    assert ask(run, tmp_path, data, *NEW, "--ledger-dir", tmp_path / "books")[0] == 0
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another" / "marks.db"))
+    code, stderr = ask(run, tmp_path, data, *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+    code, stderr = ask(run, tmp_path, data, *NEW, "--ledger-dir", tmp_path / "more")
+    assert (code, "already has the ledger" in stderr) == (2, True)
+
+
+def test_private_rows_are_not_taken_for_public_ones(run: Run, tmp_path: Path) -> None:
+    data, other = (save(tmp_path / f"{n}.npz", rows=100, seed=s) for n, s in (("a", 1), ("b", 2)))
+    for file in (data, other):
+        run("ledger", "create", file, "--per-row", "--epsilon", 5)
+    os.link(data, tmp_path / "link.npz")
+    shutil.copy(data, tmp_path / "copy.npz")
+    for public in (data, other, tmp_path / "link.npz", tmp_path / "copy.npz"):
+        code, stderr = ask(run, tmp_path, data, "--method", "sketch", "--public", public)
+        assert (code, "no privacy" in stderr) == (2, True), public
+    assert privcal.Ledger(f"{data}.ledger").nano_spent == 0
+
+
+def test_another_week_of_one_ledger_does_not_go_on_with_its_campaign(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (save(tmp_path / f"week-{i}.npz", seed=i) for i in (1, 2))
+    run("ledger", "create", one, "--per-row", "--epsilon", 2)
+    run("ledger", "attach", one, two)
+    with monkeypatch.context() as disk:
+        disk.setattr(privcal.maps.Map, "save", lambda self, path: 1 / 0)
+        ask(run, tmp_path, one)
+    code, stderr = ask(run, tmp_path, two)
+    assert (code, "was begun with files" in stderr) == (2, True)
 
 
 def test_ids_that_are_not_used_are_told_before_anything_is_spent(run: Run, tmp_path: Path) -> None:

@@ -296,10 +296,21 @@ def test_a_float_too_large_to_tell_two_ids_apart_is_refused():
         Scores(logits=LOGITS, labels=[0, 1], person=[2.0**53, 2.0**53 + 2])
 
 
-def test_ids_are_compared_as_text_exactly():
-    ids = ["7", "007", "7.0", " 7"]
-    person = Scores(logits=[[0.0, 1.0]] * 4, labels=[0] * 4, person=ids).person
-    assert person.tolist() == ids
+def test_ids_are_compared_as_text_but_respelling_makes_no_new_person():
+    ids = ["7", "007", "7.0", " 7", "7.00 ", "7.5", "a.0", "-3.0", "A b "]
+    person = Scores(logits=[[0.0, 1.0]] * 9, labels=[0] * 9, person=ids).person
+    assert person.tolist() == ["7", "007", "7", "7", "7", "7.5", "a.0", "-3", "A b"]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_an_id_that_is_no_text_spoils_its_own_row_alone(order):
+    ids = np.array(["ann", "bob"], f"{order}U3")
+    ids.view(f"{order}u4")[0] = 0x7FFFFFFF
+    scores = Scores(logits=LOGITS, labels=[0, 1], person=ids, strict=False)
+    assert scores.valid.tolist() == [False, True]
+    assert scores.person.tolist() == ["", "bob"]
+    with pytest.raises(InputError, match="person id of row 0 is missing"):
+        Scores(logits=LOGITS, labels=[0, 1], person=ids)
 
 
 def odd_logits(dtype=np.float64):

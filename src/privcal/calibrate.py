@@ -89,7 +89,7 @@ class Here:
         _check_distinct(sources)
         self.names: Sequence[str] = _names(sources)
         self.asker = asker
-        self.rows_per_person = max(getattr(source, "rows_per_person", 1) for source in sources)
+        self.rows_per_person = max(map(_rows_per_person, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
@@ -105,9 +105,10 @@ class Here:
             for question in questions
         ]
         model = questions[0].model if questions else None
-        _check_alike(own, model)
         found = {name: source.refusal(asked, model) for name, source in own.items()}
-        return {name: code for name, code in found.items() if code is not None}
+        refused = {name: code for name, code in found.items() if code is not None}
+        _check_alike({name: s for name, s in own.items() if name not in refused}, model)
+        return refused
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -378,6 +379,13 @@ class _Run:
             f"{name} left in round {self.round + 1}: {problem}", SourceDropped, stacklevel=5
         )
         return None
+
+
+def _rows_per_person(source: Answers) -> int:
+    try:
+        return int(getattr(source, "rows_per_person", 1))
+    except Refused:  # its ledger is missing: it will not answer
+        return 1
 
 
 def _why(code: str) -> str:

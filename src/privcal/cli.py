@@ -284,6 +284,7 @@ def calibrate(
     from privcal.privacy.epsilon import to_nano
     from privcal.privacy.ledger import Key
     from privcal.sketch.report import document, headline, tell
+    from privcal.sources import check_public
 
     source = source or []
     if federation is None:
@@ -316,8 +317,7 @@ def calibrate(
         if value is not None
     }
     if public is not None:
-        if public.resolve() in [path.resolve() for path in source]:
-            raise InputError(f"{public} is a source; public rows would get no privacy at all")
+        check_public(public, source)
         options["public"] = privcal.read_scores(public)
     # Whatever is wrong with the request is said before a ledger is made.
     next(
@@ -351,6 +351,7 @@ def calibrate(
         )
         here = Here(sources, asker)
         plan |= {"asker": asker, "sources": {one.ledger.id: one.name for one in sources}}
+        plan |= {"files": [str(path.resolve()) for path in source], "column": source_column}
         resume = Campaign.began(campaign_folder(out))
         begun = open_campaign(out, plan, resume, campaign)
         unit, again = str(sources[0].unit), "the same command"

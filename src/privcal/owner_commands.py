@@ -128,7 +128,7 @@ def ledger_show(file: LedgerFile, as_json: Json = False) -> None:
     Example: `privcal ledger show hospital.npz.ledger`
     """
     ledger = find_ledger(file)
-    entries = ledger.entries()
+    entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
     facts = _facts(ledger)
     table = Table(title=str(ledger.path), box=box.SIMPLE_HEAD)
     for column in ("time (UTC)", "asker and request", "what", "ε", ""):

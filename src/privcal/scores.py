@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
@@ -372,7 +373,7 @@ def _as_persons(
     person: Any, outputs: Outputs, strict: bool
 ) -> tuple[npt.NDArray[np.object_], BoolArray]:
     """The ids, "" where they are missing, and whether each is not."""
-    array = np.asarray(person, dtype=object)
+    array = np.asarray(_unicode(person), dtype=object)
     if array.ndim != 1 or len(array) != outputs.rows:
         raise InputError(
             f"person ids have shape {array.shape} for {outputs.rows} rows of {outputs.kind}"
@@ -390,11 +391,27 @@ def _as_persons(
     return ids, np.asarray(ids != "", np.bool_)
 
 
+def _unicode(person: Any) -> Any:
+    """Text arrays from a damaged file may hold what is no character: such an id is no id."""
+    if not isinstance(person, np.ndarray) or person.dtype.kind != "U" or not person.size:
+        return person
+    native = np.ascontiguousarray(person.astype(person.dtype.newbyteorder("=")))
+    codes = native.view(np.uint32).reshape(*person.shape, -1)
+    return np.where((codes > 0x10FFFF).any(axis=-1), "", native)
+
+
 _MISSING = {"", "nan", "na", "n/a", "none", "null", "<na>", "nat"}
 
 
+_WHOLE = re.compile(r"-?[0-9]+\.0+")
+
+
 def _person_id(value: Any) -> str:
-    """Ids are compared as text, exactly; a whole number is its decimal digits. "" if it is none."""
+    """Ids are compared as text; a whole number is its decimal digits. "" if it is none.
+
+    Blanks around an id, and the `.0` that programs write behind whole numbers once one of them is
+    missing, do not make another person: two people taken for one is safe, one taken for two is not.
+    """
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if isinstance(value, (float, np.floating)):
@@ -404,5 +421,6 @@ def _person_id(value: Any) -> str:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str) and value.strip().lower() not in _MISSING:
-        return str(value)
+        text = value.strip()
+        return text.partition(".")[0] if _WHOLE.fullmatch(text) else text
     return ""

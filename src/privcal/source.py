@@ -134,15 +134,19 @@ class Source:
         else:
             self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._name = name
-        self._chosen: dict[int, IntArray] = {}
+        self._chosen: dict[tuple[int, str], IntArray] = {}
+        self._known: dict[str, list[bytes]] = {}
         if isinstance(scores, Scores) and self.ledger.exists:
             narrowed = self.policy  # an InputError where the two are for different models
             self._check_fits(Terms(self.ledger.facts, narrowed))
 
     @property
     def name(self) -> str | None:
-        if self._name is None and self.ledger.durable and self.ledger.exists:
-            return self.ledger.facts.name
+        if self._name is None and self.ledger.durable:
+            try:
+                return self.ledger.facts.name
+            except Refused:  # missing or damaged: its answers will say so
+                return None
         return self._name
 
     @property
@@ -294,10 +298,11 @@ class Source:
             kept = self._kept(terms)
             contributions = contributions.take(kept)
             if allowed is not None:
-                may = allowed(self._present)
-                if len(may) < len(self._present):
-                    counts = [self._person_hashes[row] in may for row in kept]
-                    contributions = contributions.take(counts)
+                hashes = self._hashes(terms)
+                present = set(hashes)  # of each person at least one row counts
+                may = allowed(present)
+                if len(may) < len(present):
+                    contributions = contributions.take([hashes[row] in may for row in kept])
         total = contributions.sum(query.length)
         if self.max_rows is None:
             return total
@@ -340,27 +345,23 @@ class Source:
             )
 
     def _kept(self, terms: Terms) -> IntArray:
-        """The rows that count. Chosen once for each limit: the owner may change it meanwhile."""
+        """The rows that count. Chosen once, for as long as the limit and the ledger are the same."""
         if self.scores.person is None:
             return np.arange(len(self.scores))
-        limit = terms.rows_per_person
-        if limit not in self._chosen:
-            secret = bytes.fromhex(terms.facts.secret)
-            self._chosen[limit] = rows_kept(list(self.scores.person), limit, secret)
-        return self._chosen[limit]
+        chosen = (terms.rows_per_person, terms.facts.secret)
+        if chosen not in self._chosen:
+            limit, secret = chosen
+            self._chosen[chosen] = rows_kept(list(self.scores.person), limit, bytes.fromhex(secret))
+        return self._chosen[chosen]
 
-    @cached_property
-    def _person_hashes(self) -> list[bytes]:
+    def _hashes(self, terms: Terms) -> list[bytes]:
         """How the ledger's accounts know the person of each row."""
-        secret = self.ledger.secret
-        persons = [] if self.scores.person is None else list(self.scores.person)
-        known = {who: person_hash(who, secret) for who in set(persons)}
-        return [known[who] for who in persons]
-
-    @cached_property
-    def _present(self) -> set[bytes]:
-        """Everybody with a row; of each person at least one row counts."""
-        return set(self._person_hashes)
+        secret = terms.facts.secret
+        if secret not in self._known:
+            persons = [] if self.scores.person is None else list(self.scores.person)
+            hashes = {who: person_hash(who, bytes.fromhex(secret)) for who in set(persons)}
+            self._known[secret] = [hashes[who] for who in persons]
+        return self._known[secret]
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:

@@ -65,7 +65,9 @@ def open_sources(
     opened = []
     for data, scores in _read(paths, source_column, source_names, model, folder, person):
         ledger = opening.find(data, folder)
-        if ledger is None:
+        if ledger is not None:
+            opening.refresh(ledger, data, scores)
+        else:
             how = f" --source-column {source_column}" if source_column else ""
             make = f"privcal ledger create {data.path}{how}"
             if opening.lost(data, folder):
@@ -78,6 +80,11 @@ def open_sources(
                     f"{data} has no ledger; its owner makes one with: {make} (or --new-ledger here)"
                 )
         opened.append((data, scores, ledger))
+    if public is not None:
+        mine = public.content_digest()
+        for data, scores, _ in opened:
+            if scores.content_digest() == mine:
+                raise InputError(f"the public rows are those of {data}: they would get no privacy")
     own = [] if public is None else [("the public rows", public)]
     _check_one_model([*own, *((str(data), scores) for data, scores, _ in opened)])
     _check_one_unit([(data, ledger) for data, _, ledger in opened])
@@ -204,6 +211,14 @@ def attach_data(
     return [(ledger_of, part) for ledger_of, part, _ in found]
 
 
+def check_public(public: str | Path, sources: Sequence[str | Path] = ()) -> None:
+    """Rows that are somebody's private ones must not be given as public: the map tells them."""
+    file = outputs_file(public).resolve()
+    same = any(Data.at(path).same_file(file) for path in sources)
+    if same or opening.notes_of(Data(file)):
+        raise InputError(f"{public} is a source; public rows would get no privacy at all")
+
+
 def check_unit(person: str | None, per_row: bool) -> None:
     """Whom a new ledger protects must be said."""
     if (person is None) != per_row:
@@ -239,15 +254,26 @@ def _read(
     found: list[tuple[Data, Scores]] = []
     for file in files:
         data = Data(file, split=column, model=model, person=person)
-        if person is None:
-            noted = opening.notes_of(data, folder)
-            data = replace(data, person=noted[0].person if noted else None)
+        # The unit is the ledger's, never the asker's: each part is read by the column noted for it.
+        noted = {note.value: note.person for note in reversed(opening.notes_of(data, folder))}
+        for value, column_of in noted.items():
+            if person is not None and column_of != person:
+                whom = "single rows" if column_of is None else f"persons by the column {column_of}"
+                raise InputError(
+                    f"the ledger of {replace(data, value=value)} protects {whom}, not by {person}: "
+                    "leave --person out"
+                )
         if column is None:
-            scores = read_scores(file, model=model, person=data.person)
-            found.append((data, scores))
+            data = replace(data, person=noted.get(None, person))
+            found.append((data, read_scores(file, model=model, person=data.person)))
             continue
-        parts = read_sources(file, column, names=names, model=model, person=data.person)
-        found.extend((replace(data, value=value), scores) for value, scores in parts.items())
+        read = {
+            by: read_sources(file, column, names=names, model=model, person=by)
+            for by in {person, *noted.values()}
+        }
+        for value in read[person]:
+            part = replace(data, value=value, person=noted.get(value, person))
+            found.append((part, read[part.person][value]))
     return found
 
 

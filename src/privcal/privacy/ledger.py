@@ -39,7 +39,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -56,8 +56,11 @@ VERSION = 2
 Unit = Literal["row", "person"]
 UNITS = ("row", "person")
 
-CHARGE, POLICY, DATA, WRITTEN_OFF = "charge", "policy", "data", "written off"
-"""The kinds of entries: a request's cost, and what only the owner does."""
+CHARGE, PERSONS = "charge", "persons"
+"""The kinds of entries: a request's cost, and the state of the persons' accounts after one."""
+
+POLICY, DATA, WRITTEN_OFF = "policy", "data", "written off"
+"""And what only the owner does."""
 
 _SCHEMA = """
 CREATE TABLE ledger (
@@ -193,6 +196,8 @@ class Ledger:
                         f"a ledger at {path} protected persons and is gone: the one in its place "
                         "must protect persons too"
                     )
+                # In the place of a lost one it is about the same people, and so is the same source.
+                facts = replace(facts, id=marked.lost_at(ledger.path) or facts.id)
                 with _transaction(db):
                     _initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
                 marked.raise_to(facts, ledger.path, _head(db))
@@ -247,6 +252,8 @@ class Ledger:
                 if row["digest"] != digest:
                     raise Refused("id_conflict")
                 return _stored(row)
+            if (_policy(db).budget == "person") != (cap is None):
+                raise Refused("unavailable")  # the owner changed it since the policy was looked at
             if cap is not None and _head(db).spent + nano > cap:
                 raise Refused("over_budget")
             _append(db, CHARGE, query, nano, key, digest)
@@ -254,11 +261,14 @@ class Ledger:
 
     def charge_persons(self, key: Key, persons: set[bytes], nano: int, cap: int) -> set[bytes]:
         """Charge each person (by `person_hash`) for a charged request; who may count in it."""
-        with self._open() as db, _transaction(db):
+        with self._changing() as db:  # with the mark: a copy from before this must not pass
             row = _find(db, key)
             if row is None or row["answer"] is not None:
                 raise Refused("lost")
-            return accounts.charge(db, persons, nano, cap - _written_off(db))
+            _check_accounts(db)
+            may = accounts.charge(db, persons, nano, cap - _written_off(db))
+            _append(db, PERSONS, accounts.digest(db))
+            return may
 
     def store(self, key: Key, answer: list[int]) -> None:
         """Commit the answer of a charged request. Only after this may it leave."""
@@ -294,8 +304,8 @@ class Ledger:
                     need += nano
                 elif digest not in (None, row["digest"]):
                     return "id_conflict"
-                elif row["answer"] is None:
-                    return "lost"
+                # One that was lost costs nothing more. Its source leaves at that question: left
+                # out from the start, it would change the questions that others have answered.
             spent = _written_off(db) if each_person else _head(db).spent
             return "over_budget" if need and spent + need > cap else None
 
@@ -371,6 +381,7 @@ class Ledger:
     def persons(self) -> list[tuple[int, set[bytes]]]:
         """Persons by the nano-ε each has spent, what was written off included."""
         with self._open() as db:
+            _check_accounts(db)
             off = _written_off(db)
             return [(account.spent + off, account.persons) for account in accounts.read(db)]
 
@@ -652,6 +663,13 @@ def _stored(row: sqlite3.Row) -> list[int]:
     if row["answer"] is None:
         raise Refused("lost")
     return [int(v) for v in json.loads(row["answer"])]
+
+
+def _check_accounts(db: sqlite3.Connection) -> None:
+    """The persons' accounts must be those that the chain tells of."""
+    row = _newest(db, PERSONS)
+    if accounts.digest(db) != ("" if row is None else row["what"]):
+        raise sqlite3.DatabaseError("the accounts of persons are damaged")
 
 
 def _written_off(db: sqlite3.Connection) -> int:

@@ -101,6 +101,14 @@ class Marks:
         ).fetchone()[0]
         return spent
 
+    def lost_at(self, path: Path) -> str | None:
+        """The ledger that was last at this path, if there is no trace of it at any of its places."""
+        rows = self._db.execute("SELECT id FROM place WHERE path = ? ORDER BY rowid", (str(path),))
+        ids: list[str] = [id for (id,) in rows]
+        if not ids or any(place.exists() for place in self.places(ids[-1]) if place != path):
+            return None
+        return ids[-1]
+
     def units_at(self, path: Path) -> set[str]:
         """Whom the ledgers protected that were ever at this path: rows, persons."""
         rows = self._db.execute(

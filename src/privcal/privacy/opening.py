@@ -13,6 +13,7 @@ name (a copy, a renamed file, a CSV saved as Parquet), making a ledger for them 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,9 +25,9 @@ from urllib.parse import quote
 
 from privcal.errors import InputError
 from privcal.privacy.ledger import Ledger, Unit
-from privcal.privacy.marks import Known, Marks, default_marks, reading
+from privcal.privacy.marks import Known, Marks, default_marks, locked, reading
 from privcal.privacy.policy import Policy
-from privcal.readers import outputs_file, read_scores, read_sources
+from privcal.readers import outputs_file, read_scores, read_sources, unused_columns
 from privcal.scores import Scores
 
 
@@ -98,16 +99,22 @@ class Data:
         both = self.path.exists() and path.exists()
         return path == self.path or (both and self.path.samefile(path))
 
-    def was(self, known: Known) -> bool:
-        """Whether that is this file, or was before it got another name.
+    def was(self, known: Known) -> bool | None:
+        """Whether that is this file, or was before it got another name; None: perhaps.
 
-        A number of an inode is given again when a file is gone, so then the rows decide too.
+        A number of an inode is given again when a file is gone, so then the rows decide; where
+        they changed too, only the owner can know.
         """
-        if known.path.exists() or not self.path.exists():
+        if self.same_file(known.path) or not self.path.exists():
             return self.same_file(known.path)
         at = self.path.stat()
-        moved = (at.st_dev, at.st_ino) == (known.device, known.inode)
-        return self.path == known.path or (moved and self.read().content_digest() == known.digest)
+        if (at.st_dev, at.st_ino) != (known.device, known.inode):
+            return False
+        part = replace(self, split=known.split or None, value=known.value or None)
+        with contextlib.suppress(InputError):
+            if part.read().content_digest() == known.digest:
+                return True
+        return False if known.path.exists() else None
 
 
 class SameRows(UserWarning):
@@ -121,9 +128,13 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
     """
     found: dict[str, Path] = {}
     gone: dict[str, Path] = {}
+    perhaps: list[Path] = []
     with _marks() as marks:
         for known in [] if marks is None else marks.data():
-            if data.was(known):
+            was = data.was(known)
+            if was is None and (attaching is None or attaching.id != known.id):
+                perhaps.append(known.path)
+            if was:
                 places = _places(marks, known.id)
                 if _same_part(data, known.split or None, known.value or None, places[-1]):
                     there = [one for one in places if _is(one, known.id)]
@@ -139,13 +150,18 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
         mine = [note for note in notes if data.same_file(note.path)]
         moved = ledger.id in gone  # with its data
         if moved or [note for note in mine if _same_part(data, note.split, note.value, lying)]:
-            found[ledger.id] = lying
-        elif lying == place(data, folder) and lying != (attaching and attaching.path):
+            found[ledger.id] = lying.resolve()
+        elif lying == place(data, folder) and ledger.path != (attaching and attaching.path):
             whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
             raise InputError(
                 f"{lying} is {whose}; if {data} holds the same people, say so with: "
                 f"privcal ledger attach {lying} {data.path}"
             )
+    if perhaps and not found:
+        raise InputError(
+            f"{data.path} may be {perhaps[-1]} under a new name, which has a ledger: if so, say it with "
+            "privcal ledger attach; if not, copy the file, and use the copy"
+        )
     if len(found) > 1:
         one, other = list(found.values())[:2]
         raise InputError(
@@ -179,7 +195,7 @@ def notes_of(data: Data, folder: Path | None = None) -> list[Data]:
     places = _lying_about(data, folder)
     with _marks() as marks:
         for known in [] if marks is None else marks.data():
-            if data.was(known):
+            if data.was(known) is not False:
                 paths.add(known.path)
                 places += [one for one in _places(marks, known.id) if one.is_file()]
     places = list(dict.fromkeys(places))
@@ -226,7 +242,21 @@ def create(
         name=name or data.name,
     )
     ledger.attach(data.note(), data.known(ledger.id, digest))
+    if not place(data).exists():  # whoever asks about the data, from whatever account, looks there
+        with contextlib.suppress(OSError):
+            place(data).parent.mkdir(exist_ok=True)
+            place(data).symlink_to(at)
     return ledger
+
+
+def refresh(ledger: Ledger, data: Data, scores: Scores) -> None:
+    """Tell the marks what the file is now, so that it is known again under another name."""
+    known = data.known(ledger.id, scores.content_digest())
+    with _marks() as marks:
+        stale = marks is not None and known not in marks.data()
+    if stale:
+        with contextlib.suppress(sqlite3.Error, OSError), locked(default_marks()) as marks:
+            marks.note(known)
 
 
 def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
@@ -240,6 +270,13 @@ def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
         )
     if ledger.unit == "row" and data.person is not None:
         data = replace(data, person=None)
+    for note in map(Data.noted, ledger.notes()):
+        here = data.same_file(note.path) and (data.split, data.value) == (note.split, note.value)
+        if here and note.person != data.person and note.person in _columns(data):
+            raise InputError(
+                f"{data} is attached with the ids in {note.person}; another column would count "
+                "other persons"
+            )
     ledger.attach(data.note(), data.known(ledger.id, scores.content_digest()))
 
 
@@ -270,6 +307,10 @@ def _same_part(data: Data, split: str | None, value: str | None, place: Path) ->
             f"{data.path} already has ledgers, such as {place}, {how}: ask it in the same way"
         )
     return value == data.value
+
+
+def _columns(data: Data) -> list[str]:
+    return [column.name for column in unused_columns(data.path, person=data.person)]
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class Policy:
             raise InputError(
                 f"policy rows_per_person must be a whole number from 1 to {MAX_ROWS_PER_PERSON}, not {rows!r}"
             )
-        if self.model is not None and not isinstance(self.model, str):
+        if self.model is not None and (not isinstance(self.model, str) or not self.model):
             raise InputError(f"policy model must be a name, not {self.model!r}")
         if self.budget not in BUDGETS:
             raise InputError(f"policy budget must be population or person, not {self.budget!r}")
