@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from privcal.advise.population import Draws, Population, stream
 from privcal.advise.search import epsilons, smallest, smoothed, source_counts
 from privcal.advise.simulate import Task, _set_aside
 from privcal.advise.words import caveat, recommendation
-from privcal.cli import main
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask
 from privcal.privacy.epsilon import NANO
@@ -482,19 +480,9 @@ def test_an_archive_must_hold_what_the_plan_needs(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["privcal", "advise", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return code, *capsys.readouterr()
-
-    return invoke
+def run(run: Any) -> Any:
+    """`privcal advise`, as a person uses it."""
+    return lambda *args: run("advise", *args)
 
 
 def test_the_command_prints_a_plan_that_is_the_functions(

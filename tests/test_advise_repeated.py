@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from privcal.advise.figure import save_plan
 from privcal.advise.plan import Course, Expected, Figure, Point, Repeated
 from privcal.advise.turnover import MAX_CAMPAIGNS, Turnover
 from privcal.advise.words import repeated, spoken
-from privcal.cli import main
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from tests.conftest import random_scores
 
@@ -382,19 +380,9 @@ def test_what_is_wrong_is_said_in_one_sentence(
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["privcal", "advise", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return code, *capsys.readouterr()
-
-    return invoke
+def run(run: Any) -> Any:
+    """`privcal advise`, as a person uses it."""
+    return lambda *args: run("advise", *args)
 
 
 def test_the_command_prints_both_budgets_and_the_functions_plan(
