@@ -60,6 +60,10 @@ class Flaky:
         self.asker, self.rows_per_person = "ann", 1
         self.fail, self.asked, self.crash = fail, 0, math.inf
 
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         return {}
 

@@ -8,7 +8,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -69,6 +69,12 @@ class Panel(Protocol):
     rows_per_person: int
     """The most rows of one person that count at any of them."""
 
+    def hold(self) -> None:
+        """Before anything else: no other run may ask these sources now, as far as that can be had."""
+        ...
+
+    def release(self) -> None: ...
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """Who would not answer all of these, and why, as far as that can be told for nothing."""
         ...
@@ -91,6 +97,22 @@ class Here:
         self.asker = asker
         self.rows_per_person = max(map(_rows_per_person, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
+
+    def hold(self) -> None:
+        for name, source in self._sources.items():
+            with suppress(Refused):  # a missing ledger is told later
+                if isinstance(source, Source) and not source.ledger.take_turn():
+                    self.release()
+                    raise CalibrationError(
+                        f"another run is asking {name} now, and the budget may not be enough for "
+                        "both; nothing was charged by this one",
+                        (),
+                    )
+
+    def release(self) -> None:
+        for source in self._sources.values():
+            if isinstance(source, Source):
+                source.ledger.end_turn()
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
@@ -238,8 +260,12 @@ def calibrate(
     if "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     run = _Run(panel, campaign, model, min_sources, progress)
-    run.check(plan(chosen, nano))
-    [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
+    panel.hold()
+    try:
+        run.check(plan(chosen, nano))
+        [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
+    finally:
+        panel.release()
     facts = {
         "method": method,
         "options": {name: _said(getattr(chosen, name)) for name in options},

@@ -156,6 +156,12 @@ class Recorded:
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
 
+    def hold(self) -> None:
+        self._panel.hold()
+
+    def release(self) -> None:
+        self._panel.release()
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """Once it has asked, nobody is left out beforehand: the questions would be others."""
         return {} if self._campaign.sites else self._panel.refusals(questions)

@@ -350,6 +350,7 @@ def calibrate(
             tell=lambda text: errors.print(text, soft_wrap=True),
         )
         here = Here(sources, asker)
+        here.hold()  # before the record is looked at: it may be another run's
         plan |= {"asker": asker, "sources": {one.ledger.id: one.name for one in sources}}
         plan |= {"files": [str(path.resolve()) for path in source], "column": source_column}
         resume = Campaign.began(campaign_folder(out))

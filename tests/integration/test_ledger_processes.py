@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import privcal
@@ -203,3 +205,36 @@ def test_sixteen_processes_asking_the_same_get_one_noise_for_one_charge(tmp_path
     assert len(answers) == 1
     assert said.count("lost") < 64
     assert privcal.Ledger(path).nano_spent == NANO // 4
+
+
+@pytest.mark.parametrize("outs", [("m.json", "m.json"), ("a.json", "b.json")])
+def test_two_runs_at_once_do_not_use_a_budget_up_for_nothing(
+    tmp_path: Path, outs: tuple[str, str]
+) -> None:
+    """Someone in a hurry, in two terminals: one gets the map, the other a sentence, for nothing."""
+    files = []
+    for name in "abcdef":
+        scores = random_scores(30, seed=ord(name))
+        files.append(tmp_path / f"{name}.npz")
+        np.savez(files[-1], logits=scores.outputs.array, labels=scores.labels)
+        privcal.create_ledgers(files[-1], per_row=True)
+    command = [sys.executable, "-c", "from privcal.cli import main; main()", "calibrate"]
+    runs = [
+        subprocess.Popen(
+            [*command, *map(str, files), "--out", str(tmp_path / out)],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for out in outs
+    ]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    codes = sorted(run.returncode for run in runs)
+    assert {privcal.Ledger(f"{file}.ledger").nano_spent for file in files} == {NANO}, said
+    assert codes == [0, 1], said
+    text = said[0] + said[1]
+    assert (
+        "another run is asking" in text or "over_budget" in text
+    )  # at once, or one after the other
+    assert [privcal.load_map(p).private for p in tmp_path.glob("?.json")] == [True]
+    assert not list(tmp_path.glob("*.campaign"))

@@ -107,6 +107,12 @@ class Sites:
             seen = found
         raise CalibrationError("no site of the federation took the job", ())
 
+    def hold(self) -> None:
+        """Distant sites answer whoever may ask."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """Nothing is known of distant sites before they are asked."""
         return {}

@@ -31,6 +31,7 @@ ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -47,7 +48,17 @@ from typing import Any, Literal
 from privcal.errors import InputError, Refused
 from privcal.privacy import accounts
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.marks import Head, Known, Marks, connect, default_marks, locked, reading
+from privcal.privacy.marks import (
+    Head,
+    Known,
+    Marks,
+    connect,
+    default_marks,
+    end_turn,
+    locked,
+    reading,
+    take_turn,
+)
 from privcal.privacy.policy import Policy
 
 APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
@@ -308,6 +319,17 @@ class Ledger:
                 # out from the start, it would change the questions that others have answered.
             spent = _written_off(db) if each_person else _head(db).spent
             return "over_budget" if need and spent + need > cap else None
+
+    def take_turn(self) -> bool:
+        """For one run at a time, among the processes of this machine; False if another has it."""
+        facts = self.facts
+        return facts.marks is None or take_turn(Path(facts.marks), facts.id)
+
+    def end_turn(self) -> None:
+        with contextlib.suppress(Refused):
+            facts = self.facts
+            if facts.marks is not None:
+                end_turn(Path(facts.marks), facts.id)
 
     @property
     def facts(self) -> Facts:
