@@ -148,7 +148,7 @@ def demo(
     console = human(as_json)
     console.print(table)
     for what, path in files.items():
-        console.print(f"{what}: {path}")
+        console.print(f"{what}: {path}" + (" (of this demo alone)" if what == "ledgers" else ""))
     if as_json:
         print_json(
             {

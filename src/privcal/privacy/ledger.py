@@ -211,7 +211,7 @@ class Ledger:
                 facts = replace(facts, id=marked.lost_at(ledger.path) or facts.id)
                 with _transaction(db):
                     _initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
-                marked.raise_to(facts, ledger.path, _head(db))
+                marked.raise_to(facts.id, facts.unit, ledger.path, _head(db))
         except BaseException as error:
             ledger.path.unlink()
             if isinstance(error, (sqlite3.Error, OSError)):
@@ -530,7 +530,7 @@ class Ledger:
                 if check:
                     self._check_against(db, marked)
                 yield db
-                marked.raise_to(facts, self.path, _head(db))
+                marked.raise_to(facts.id, facts.unit, self.path, _head(db))
                 if known is not None:
                     marked.note(known)
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 BUSY_SECONDS = 60.0
 
@@ -57,15 +56,6 @@ class Known:
     split: str
     value: str
     digest: str
-
-
-class Named(Protocol):
-    """What the marks know of a ledger that never changes."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
 
 
 def default_marks() -> Path:
@@ -149,15 +139,15 @@ class Marks:
         )
         return {unit for (unit,) in rows}
 
-    def raise_to(self, ledger: Named, path: Path, head: Head) -> None:
+    def raise_to(self, id: str, unit: str, path: Path, head: Head) -> None:
         """Only what changes is written: looking something up costs no disk."""
-        if self.head(ledger.id) != head:
-            row = (ledger.id, ledger.unit, head.seq, head.hash, head.spent)
+        if self.head(id) != head:
+            row = (id, unit, head.seq, head.hash, head.spent)
             self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?, ?)", row)
-            entry = (ledger.id, head.seq, head.hash, head.spent)
+            entry = (id, head.seq, head.hash, head.spent)
             self._db.execute("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?)", entry)
-        if path not in self.places(ledger.id):
-            self._db.execute("INSERT INTO place VALUES (?, ?)", (ledger.id, str(path)))
+        if path not in self.places(id):
+            self._db.execute("INSERT INTO place VALUES (?, ?)", (id, str(path)))
 
     def places(self, id: str) -> list[Path]:
         """Where this ledger has been, the newest last."""
