@@ -7,7 +7,10 @@ from importlib import import_module
 
 from benchmarks import report
 
-NAMES = ("fit", "gap", "ece", "answer", "persons", "study", "sketch", "federation", "corruptions")
+NAMES = (
+    *("fit", "gap", "ece", "answer", "persons"),
+    *("study", "sketch", "liars", "federation", "corruptions"),
+)
 
 
 def main(wanted: list[str]) -> None:

@@ -294,7 +294,8 @@ def without_asking(
     record.add(split, BESIDE, "prior", NOTHING, prior(), test)
     own = privcal.Source(next(iter(sources.values())), ledger=None).fit_local()
     record.add(split, BESIDE, "one-source", NOTHING, TemperatureMap(own.temperature), test)
-    drowned = [privcal.Source(scores, name=name, ledger=None) for name, scores in sources.items()]
+    noise = privcal.Policy(minimum_epsilon=NO_SIGNAL / 10)  # by default refused: it is noise alone
+    drowned = [privcal.Source(own, noise, name=name, ledger=None) for name, own in sources.items()]
     lucky = privcal.calibrate(drowned, "acc-t", NO_SIGNAL).map
     record.add(split, BESIDE, "acc-t on noise alone", NOTHING, lucky, test)
     pooled = together(list(sources.values()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import shutil
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ import numpy as np
 from privcal.calibrate import Question
 from privcal.datasets import cifar10c
 from privcal.federation.kits import provision
-from privcal.federation.messages import Signer
-from privcal.federation.panel import job_folder
+from privcal.federation.messages import Request, Signer
 from privcal.federation.project import Member, Project
+from privcal.federation.sealing import SealingKey
 from privcal.queries import Gap, Query
 
 ANN, BOB, SERVER = "ann@lab.org", "bob@lab.org", "localhost"
 MODEL = "resnet50-v3"
+SEAL = SealingKey.make()
+"""A calibrator's key for replies; a real one is made for each request."""
 
 
 def make_kits(folder: Path, sites: int) -> Path:
@@ -76,25 +78,30 @@ def facts_of(asked: Question) -> dict[str, Any]:
     return dict(json.loads(asked.text()))
 
 
+def request(*questions: Question, kind: str = "question", **more: Any) -> Request:
+    """A request of now to site-1; `more` replaces its parts."""
+    asked = questions or (question(),)
+    facts = {"sites": ("site-1",), "seal": SEAL.public, "issued": int(time.time()), **more}
+    return Request(kind, asked[0].campaign, () if kind == "release" else asked, **facts)
+
+
 def message(by: Signer, text: str, **parts: Any) -> str:
-    """Any text, properly signed; `parts` replace parts of the message afterwards."""
+    """Any text, signed as a request is; `parts` replace parts of the message afterwards."""
     from nvflare.lighter.utils import sign_content
 
-    signed = {"question": text, "signature": sign_content(text, by.key)}
-    return json.dumps({**signed, "certificate": by.certificate, **parts})
+    signed = spelt(["privcal request 2", text])
+    facts = {
+        "privcal": 2,
+        "request": text,
+        "signature": sign_content(signed, by.key),
+        "certificate": by.certificate,
+    }
+    return spelt({**facts, **parts})
 
 
-def job_of(kits: Path, site: str, where: Path, who: str = ANN) -> Path:
-    """The folder of our own job's app as it lies at a site, signed by a calibrator."""
-    from nvflare.lighter.utils import load_private_key_file, sign_folders
-
-    app = where / "job" / f"app_{site}"
-    shutil.copytree(job_folder(where) / "app", app)
-    startup = kits / who / "startup"
-    sign_folders(
-        str(app), load_private_key_file(str(startup / "client.key")), str(startup / "client.crt")
-    )
-    return app
+def spelt(facts: Any) -> str:
+    """The spelling of everything that travels."""
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
 
 def certificate(

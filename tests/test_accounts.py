@@ -18,7 +18,7 @@ import privcal
 from privcal.privacy import accounts
 from privcal.privacy.accounts import person_hash
 from privcal.privacy.epsilon import NANO, to_nano
-from privcal.privacy.ledger import Key
+from privcal.privacy.ledger import Asking, Key
 from privcal.queries import CellHistogram, Gap
 from tests.conftest import random_scores
 
@@ -172,7 +172,8 @@ def test_what_is_written_off_counts_against_everybody_and_newcomers_too(
     assert count(["ann"], path, "r", 0.75) == 1
     path.write_bytes(copy)  # which knows nothing of ann
     privcal.Ledger(path).reconcile()
-    assert count(["ann", "bob"], path, "s", 0.5) == 0
+    with pytest.raises(privcal.Refused, match="over_budget"):  # nobody could pay, whoever is there
+        count(["ann", "bob"], path, "s", 0.5)
     assert count(["ann", "bob"], path, "t", 0.25) == 2
     assert count(["ann", "bob", "cid"], path, "u", 0.25) == 1
 
@@ -257,7 +258,7 @@ def test_sixteen_requests_at_once_charge_a_person_once_each(path: Path) -> None:
     def ask(number: int) -> int:
         key = Key("a", f"c{number}")
         ledger = privcal.Ledger(path)
-        ledger.charge(key, "{}", "d", NANO // 10, None)
+        ledger.charge(Asking(key, Gap(), NANO // 10), POLICY)
         return len(ledger.charge_persons(key, {b"0" * 16}, NANO // 10, NANO))
 
     with ThreadPoolExecutor(16) as pool:

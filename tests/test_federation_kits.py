@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import privcal
 from privcal.errors import InputError
+from privcal.privacy.ledger import Ledger
+from privcal.queries import Gap
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.checks import check, closed
-from privcal.federation.hardening import ROLES, SITE_RESOURCES
-from privcal.federation.kits import init, load
-from privcal.federation.names import SITE_EXECUTOR
+from privcal.federation import checks, keys, site
+from privcal.federation.checks import Finding, check, closed
+from privcal.federation.hardening import STARTUP, close_kit
+from privcal.federation.kits import init, load, revoke
 from privcal.federation.project import Project
+from tests import federation_parts as parts
 
 PROJECT = """
 name = "trial"
@@ -140,48 +142,58 @@ def test_the_authoritys_key_is_in_no_kit(kits: Path) -> None:
     assert holders == [kits / "ca" / "cert.json"]
 
 
-def test_flares_own_authorizer_lets_nobody_do_more(kits: Path) -> None:
-    from nvflare.fuel.sec.authz import AuthzContext, Person
-    from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
+# --- what is in a kit --------------------------------------------------------------------
 
-    policy = json.loads((kits / "hospital-1" / "local" / "authorization.json").read_text())
-    authorizer = FLAuthorizer("one", policy)
-    rights = {*COMMAND_CATEGORIES, "byoc", "submit_job", "clone_job", "server-predeployed-flwr"}
-    ann, bob = (Person(name, "one", "lead") for name in ("ann@lab.org", "bob@lab.org"))
-    for role in (*ROLES, "anything"):
-        user = Person("ann@lab.org", "one", role)
-        may = {r for r in rights if authorizer.authorize(AuthzContext(r, user, bob))[0]}
-        assert may == ({"submit_job"} if role == "lead" else set())
-    own = {r for r in rights if authorizer.authorize(AuthzContext(r, ann, ann))[0]}
-    assert own - {"submit_job"} == {r for r, c in COMMAND_CATEGORIES.items() if c == "manage_job"}
+KIND = {
+    "localhost": "server",
+    "hospital-1": "site",
+    "hospital-2": "site",
+    "ann@lab.org": "calibrator",
+}
+
+
+@pytest.mark.parametrize("name", KIND)
+def test_a_kit_holds_who_somebody_is_and_where_the_server_is_and_nothing_to_run(
+    kits: Path, name: str
+) -> None:
+    kit = kits / name
+    assert {path.name for path in kit.iterdir()} == {"startup", "local", "README.txt"}
+    assert {path.name for path in (kit / "startup").iterdir()} == STARTUP[KIND[name]]
+    assert list((kit / "local").iterdir()) == []
+    for path in kit.rglob("*"):
+        assert path.is_dir() or not path.stat().st_mode & 0o111, f"{path} is executable"
+        assert not path.is_symlink()
+    said = (kit / "README.txt").read_text()
+    assert f"privcal federation check {name}" in said
+    assert ("privcal site init" in said) == (KIND[name] == "site")
+
+
+def test_flares_own_kit_is_open_until_it_is_closed(tmp_path: Path, kits: Path) -> None:
+    """As FLARE's tool makes it: with programs that take jobs and commands."""
+    from privcal.federation.authority import Authority
+    from privcal.federation.kits import _run_provisioner
+
+    project = load(kits)
+    made = _run_provisioner(project, project.everyone, Authority.load(kits / "ca"), tmp_path)
+    for name in KIND:
+        [finding] = [f for f in check(made / name) if f.rule == "nothing to run"]
+        assert not finding.ok
+        assert any(path.suffix == ".sh" for path in (made / name).rglob("*"))
+        close_kit(made / name)
+        assert closed(check(made / name))
 
 
 # --- opened kits -------------------------------------------------------------------------
 
-
-def edit(name: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        path = folder / name
-        document = json.loads(path.read_text())
-        change(document)
-        path.write_text(json.dumps(document))
-
-    return apply
+Opening = Callable[[Path], object]
 
 
-def rights(role: str, **values: Any) -> Callable[[Path], None]:
-    return edit("local/authorization.json", lambda d: d["permissions"][role].update(values))
+def finding(folder: Path, rule: str) -> Finding:
+    [found] = [found for found in check(folder) if found.rule == rule]
+    return found
 
 
-def resources(**values: Any) -> Callable[[Path], None]:
-    return edit("local/resources.json", lambda d: d.update(values))
-
-
-def add_component(**component: Any) -> Callable[[Path], None]:
-    return edit("local/resources.json", lambda d: d["components"].append(component))
-
-
-def write(name: str, text: str = "{}") -> Callable[[Path], None]:
+def write(name: str, text: str = "{}") -> Opening:
     def apply(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -189,277 +201,241 @@ def write(name: str, text: str = "{}") -> Callable[[Path], None]:
     return apply
 
 
-def remove(*names: str) -> Callable[[Path], None]:
-    return lambda folder: [(folder / name).unlink() for name in names]  # type: ignore[return-value]
+def remove(name: str) -> Opening:
+    return lambda folder: (folder / name).unlink()
 
 
-STREAMER = {
-    "id": "site_log_streamer",
-    "path": "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer",
-}
-RECEIVER = {
-    "id": "log_receiver",
-    "path": "nvflare.app_common.logging.job_log_receiver.JobLogReceiver",
-}
-SHARED = {"path": "nvflare...Persistor", "args": {"root_dir": "/tmp/nvflare/snapshot-storage"}}
+def mode(name: str, bits: int) -> Opening:
+    return lambda folder: (folder / name).chmod(bits)
 
 
 @pytest.mark.parametrize(
     ("opening", "rule", "says"),
     [
-        (edit("local/authorization.json", lambda d: d["permissions"].update(project_admin="any")), "roles", "project_admin has 'any'"),
-        (edit("local/authorization.json", lambda d: d["permissions"].update(project_admin="any")), "custom code", "project_admin may bring code"),
-        (edit("local/authorization.json", lambda d: d["permissions"].update(boss={"byoc": "none"})), "roles", "role 'boss'"),
-        (rights("lead", byoc="any"), "custom code", "lead may bring code"),
-        (rights("org_admin", byoc=["none", "o:one"]), "custom code", "org_admin may bring code"),
-        (rights("lead", shell_commands="o:site"), "shell", "lead may read files here"),
-        (rights("lead", cat="any"), "other rights", "a line for 'cat'"),
-        (rights("lead", operate="o:site"), "operate", "from afar"),
-        (rights("member", view="any"), "other rights", "member may view"),
-        (rights("lead", **{"server-predeployed-flwr": "any"}), "flower", "Flower"),
-        (remove("local/authorization.json"), "authorization", "is missing"),
-        (remove("local/authorization.json", "local/authorization.json.default"), "authorization", "is missing"),
-        (write("local/authorization.json", "{"), "authorization", "cannot be read"),
-        (remove("local/resources.json"), "resources", "is missing"),
-        (write("local/resources.json", "["), "resources", "cannot be read"),
-        (resources(class_allow_list=[SITE_EXECUTOR, "nvflare.app_common."]), "classes", "may build 'nvflare.app_common.'"),
-        (resources(class_allow_list=["privcal."]), "classes", "may build 'privcal.'"),
-        (resources(class_allow_list=["*"]), "classes", "may build '*'"),
-        (edit("local/resources.json", lambda d: d.pop("class_allow_list")), "classes", "no class_allow_list"),
-        (resources(class_list_enforcement_mode="warn"), "enforcement", "only warned"),
-        (resources(components=SITE_RESOURCES["components"][1:]), "guard", "shell commands"),
-        (edit("local/resources.json", lambda d: d["components"][0].update(disabled=True)), "guard", "shell commands"),
-        (edit("local/resources.json", lambda d: d.pop("app_validator")), "jobs", "not looked at"),
-        (resources(allow_log_streaming=True), "logs", "may be sent to the server"),
-        (edit("local/resources.json", lambda d: d.pop("allow_log_streaming")), "logs", "may be sent"),
-        (add_component(**STREAMER), "logs", "streams this site's logs"),
-        (add_component(**STREAMER), "components", "unknown component 'site_log_streamer'"),
-        (edit("local/resources.json", lambda d: d["components"][3].update(path="other.Launcher")), "components", "process_launcher has another class"),
-        (edit("local/resources.json", lambda d: d["components"][1]["args"].update(num_of_gpus=2)), "gpus", "offers 2 GPUs"),
-        (resources(patients=812), "keys", "key 'patients'; FLARE sends"),
-        (edit("local/resources.json", lambda d: d["client"].update(site_config={})), "keys", "client"),
-        (edit("startup/fed_client.json", lambda d: d.update(require_signed_jobs=False)), "signed jobs", "not true"),
-        (edit("startup/fed_client.json", lambda d: d.pop("require_signed_jobs")), "signed jobs", "not true"),
-        (edit("startup/fed_client.json", lambda d: d["client"].update(connection_security="clear")), "mutual TLS", "not mtls"),
-        (remove("startup/rootCA.pem"), "mutual TLS", "rootCA.pem is missing"),
-        (edit("startup/fed_client.json", lambda d: d.update(components=[STREAMER])), "start-up file", "overrules"),
-        (edit("startup/fed_client.json", lambda d: d["client"].update(site_config={"a": 1})), "start-up file", "the server is sent"),
-        (write("local/more__resources.json"), "more configuration", "more__resources.json adds"),
-        (write("startup/x__j_resources.json"), "more configuration", "adds to the configuration"),
-        (write("local/job_resources.json"), "more configuration", "adds to the configuration"),
-        (write("local/comm_config.json"), "more configuration", "adds to the configuration"),
-        (write("local/custom/evil.py", ""), "code", "local/custom"),
-        (write("a-job/app_hospital-1/custom/evil.py", ""), "code", "came with a job"),
-        (lambda folder: (folder / "startup" / "client.key").chmod(0o644), "private files", "client.key can be read by others"),
-        (lambda folder: (folder / "local" / "resources.json").chmod(0o666), "private files", "resources.json can be changed"),
-        (lambda folder: (folder / "local").chmod(0o777), "private files", "local can be changed"),
+        (write("startup/fed_client.json", "{"), "start-up file", "is damaged"),
+        (write("startup/fed_client.json", "[]"), "start-up file", "is damaged"),
+        (remove("startup/rootCA.pem"), "start-up file", "rootCA.pem is missing"),
+        (remove("startup/client.crt"), "start-up file", "client.crt is missing"),
+        (write("startup/start.sh", ""), "nothing to run", "startup/start.sh is no part of this kit"),
+        (write("startup/sub_start.sh", ""), "nothing to run", "is no part of this kit"),
+        (write("startup/signature.json"), "nothing to run", "is no part of this kit"),
+        (write("local/resources.json"), "nothing to run", "local/resources.json is for FLARE's own"),
+        (write("local/resources.json.default"), "nothing to run", "resources.json.default is for"),
+        (write("local/authorization.json"), "nothing to run", "authorization.json is for"),
+        (write("local/custom/evil.py", ""), "nothing to run", "local/custom is for"),
+        (write("a-job/app_hospital-1/custom/evil.py", ""), "nothing to run", "came with a job"),
+        (mode("startup/client.key", 0o640), "private files", "client.key can be read by others"),
+        (mode("startup/client.key", 0o604), "private files", "client.key can be read by others"),
+        (mode("startup/rootCA.pem", 0o666), "private files", "rootCA.pem can be changed"),
+        (mode("startup", 0o770), "private files", "startup can be changed"),
+        (mode("local", 0o777), "private files", "local can be changed"),
+        (mode(".", 0o777), "private files", "can be changed by others"),
+        (remove("startup/client.key"), "private files", "no private key"),
         (write("state/cert.json"), "authority", "state looks like"),
+        (write("ca/cert.json"), "authority", "ca looks like"),
+        (write("cert.json"), "authority", "cert.json looks like"),
+        (write("startup/client.crt", "x"), "certificate", "is not a certificate"),
+        (write("startup/client.key", "x"), "certificate", "client.key cannot be read"),
+        (write("startup/rootCA.pem", "x"), "dates", "is not a certificate"),
+        (write("local/revoked.json", "{"), "revocations", "revoked.json"),
+        (write("local/privcal.toml", "="), "settings", "is not valid TOML"),
+        (write("local/privcal.toml", "delay = 2.0"), "settings", "at least one [[populations]]"),
     ],
 )  # fmt: skip
 def test_what_is_opened_at_a_site_is_found(
-    kit: Callable[[str], Path], opening: Callable[[Path], None], rule: str, says: str
+    kit: Callable[[str], Path], opening: Opening, rule: str, says: str
 ) -> None:
     folder = kit("hospital-1")
+    assert finding(folder, rule).ok
     opening(folder)
-    [finding] = [finding for finding in check(folder) if finding.rule == rule]
-    assert not finding.ok
-    assert says in finding.sentence
-    assert finding.remedy
+    found = finding(folder, rule)
+    assert not found.ok
+    assert says in found.sentence
+    assert "\n" not in found.sentence
+    assert found.remedy
+    assert not closed(check(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "opening", "rule", "says"),
+    [
+        ("localhost", write("startup/fed_server.json", "{}"), "start-up file", "is damaged"),
+        ("localhost", write("startup/start.sh", ""), "nothing to run", "no part of this kit"),
+        ("localhost", write("startup/client.key", ""), "nothing to run", "no part of this kit"),
+        ("localhost", write("local/resources.json"), "nothing to run", "is for FLARE's own"),
+        ("localhost", mode("startup/server.key", 0o644), "private files", "server.key can be read"),
+        ("localhost", write("local/revoked.json", "{"), "revocations", "revoked.json"),
+        ("ann@lab.org", write("startup/fl_admin.sh", ""), "nothing to run", "no part of this kit"),
+        ("ann@lab.org", write("startup/fed_admin.json", "{}"), "start-up file", "is damaged"),
+        ("ann@lab.org", mode("startup/client.key", 0o644), "private files", "can be read"),
+        ("ann@lab.org", write("ca/cert.json"), "authority", "ca looks like"),
+    ],
+)  # fmt: skip
+def test_what_is_opened_at_the_server_or_a_calibrator_is_found(
+    kit: Callable[[str], Path], name: str, opening: Opening, rule: str, says: str
+) -> None:
+    folder = kit(name)
+    opening(folder)
+    found = finding(folder, rule)
+    assert not found.ok
+    assert says in found.sentence
+    assert found.remedy
+
+
+def test_another_version_of_flare_is_said_and_none_too(
+    kits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate was written for the way that one version handles messages."""
+    for version, ok in (("2.9.0", True), ("2.9.7", True), ("2.8.0", False), ("2.90.0", False)):
+        monkeypatch.setattr(checks, "version", lambda name, version=version: version)
+        found = finding(kits / "hospital-1", "FLARE")
+        assert found.ok is ok
+        assert ok or f"FLARE {version} is installed" in found.sentence
+
+    def missing(name: str) -> str:
+        raise checks.PackageNotFoundError(name)
+
+    monkeypatch.setattr(checks, "version", missing)
+    assert finding(kits / "hospital-1", "FLARE").sentence == "FLARE is not installed here"
+
+
+def test_somebody_elses_key_or_certificate_does_not_fit(
+    kit: Callable[[str], Path], kits: Path
+) -> None:
+    folder = kit("hospital-1")
+    theirs = kits / "hospital-2" / "startup"
+    shutil.copy(theirs / "client.key", folder / "startup" / "client.key")
+    assert "is not the key of startup/client.crt" in finding(folder, "certificate").sentence
+    foreign, key = parts.certificate("hospital-1")
+    write("startup/client.crt", foreign)(folder)
+    (folder / "startup" / "client.key").write_bytes(parts.key_pem(key))
+    assert "was not made by the authority" in finding(folder, "certificate").sentence
+
+
+@pytest.mark.parametrize(
+    ("days", "ok", "warn", "says"),
+    [
+        (-1, False, False, "ran out on"),
+        (10, True, True, "runs out on"),
+        (60, True, False, "30 days"),
+    ],
+)
+def test_a_certificate_that_ran_out_is_open_and_one_that_soon_does_is_said(
+    kit: Callable[[str], Path], kits: Path, days: int, ok: bool, warn: bool, says: str
+) -> None:
+    folder = kit("hospital-1")
+    authority = json.loads((kits / "ca" / "cert.json").read_text())
+    made, _ = parts.certificate("hospital-1", authority=authority, days=days)
+    write("startup/client.crt", made)(folder)
+    found = finding(folder, "dates")
+    assert (found.ok, found.warn) == (ok, warn)
+    assert says in found.sentence
+    assert bool(found.remedy) is (not ok or warn)
+
+
+def test_whoever_is_revoked_is_told(tmp_path: Path) -> None:
+    """With the authority of kits of its own: these are revoked for good."""
+    (tmp_path / "project.toml").write_text(PROJECT)
+    init(tmp_path / "project.toml", tmp_path / "kits")
+    from privcal.federation import kits as making
+    from privcal.federation import revocations
+
+    folder = tmp_path / "kits" / "hospital-1"
+    making.renew(tmp_path / "kits", "hospital-1", tmp_path / "new")
+    revocations.install(folder, revoke(tmp_path / "kits", "hospital-1", old_keys=True))
+    assert "own certificate is revoked" in finding(folder, "revocations").sentence
+    for path in (tmp_path / "new").iterdir():
+        shutil.copy(path, folder / "startup" / path.name)
+    assert finding(folder, "revocations").ok
+
+
+# --- a site that was set up --------------------------------------------------------------
+
+
+@pytest.fixture
+def set_up(kit: Callable[[str], Path], tmp_path: Path) -> Path:
+    folder = kit("hospital-1")
+    data = parts.write_rows(tmp_path / "rows.npz", 20)
+    site.init(folder, data, privcal.Policy(2.0))
+    assert closed(check(folder)), [found for found in check(folder) if not found.ok]
+    return folder
 
 
 @pytest.mark.parametrize(
     ("opening", "rule", "says"),
     [
-        (rights("project_admin", byoc="any"), "custom code", "project_admin may bring code"),
-        (resources(class_allow_list=["nvflare."]), "classes", "may build 'nvflare.'"),
-        (add_component(**RECEIVER), "logs", "takes logs from sites"),
-        (resources(snapshot_persistor=SHARED), "storage", "snapshots are not kept below"),
-        (edit("local/resources.json", lambda d: d["components"][1].update(args={"uri_root": "/tmp/nvflare/jobs-storage"})), "storage", "jobs are not kept below"),
-        (edit("local/resources.json", lambda d: d["components"][0]["args"].update(max_jobs=1000)), "components", "job_scheduler has another class or other arguments"),
-        (edit("startup/fed_server.json", lambda d: d.update(require_signed_jobs=False)), "signed jobs", "not true"),
-        (edit("startup/fed_server.json", lambda d: d["servers"][0].update(connection_security="tls")), "mutual TLS", "not mtls"),
+        (keys.destroy, "own keys", "cannot read the site's keys"),
+        (mode("local/keys/site.key", 0o644), "own keys", "is open to other accounts"),
+        (mode("local/keys", 0o755), "own keys", "is open to other accounts"),
+        (write("local/keys/site.key", "{}"), "own keys", "is damaged"),
+        (mode("local/privcal.toml", 0o666), "private files", "privcal.toml can be changed"),
+        (mode("local/privcal.ledger", 0o660), "private files", "privcal.ledger can be changed"),
+        (write("local/privcal.toml", "populations = 1"), "settings", "at least one [[populations]]"),
+        (write("local/privcal.ledger", "x" * 4096), "ledgers", "privcal.ledger"),
+        (remove("local/privcal.ledger"), "ledgers", "privcal.ledger"),
     ],
 )  # fmt: skip
-def test_what_is_opened_at_the_server_is_found(
-    kit: Callable[[str], Path], opening: Callable[[Path], None], rule: str, says: str
+def test_what_is_opened_at_a_site_that_was_set_up_is_found(
+    set_up: Path, opening: Opening, rule: str, says: str
 ) -> None:
-    folder = kit("localhost")
-    opening(folder)
-    [finding] = [finding for finding in check(folder) if finding.rule == rule]
-    assert not finding.ok
-    assert says in finding.sentence
+    opening(set_up)
+    found = finding(set_up, rule)
+    assert not found.ok
+    assert says in found.sentence
+    assert found.remedy
 
 
-def test_flares_own_kit_is_open_in_many_ways(tmp_path: Path, kits: Path) -> None:
-    """Without our files, as FLARE's tool makes it: the rules look at the defaults."""
-    from privcal.federation.kits import _run_provisioner
+def test_a_ledger_that_was_brought_back_from_a_backup_is_found(set_up: Path) -> None:
+    ledger = set_up / "local" / site.LEDGER
+    before = ledger.read_bytes()
+    site.Site.load(set_up).population(None).source("hospital-1").answer(Gap(), 1.0, "c")
+    assert finding(set_up, "ledgers").ok
+    ledger.write_bytes(before)
+    found = finding(set_up, "ledgers")
+    assert not found.ok
+    assert "the site refuses every question" in found.sentence
+    assert "privcal ledger reconcile" in found.remedy
 
-    made, _ = _run_provisioner(load(kits), tmp_path)
-    wrong = {finding.rule for finding in check(made / "hospital-1") if not finding.ok}
-    assert {"roles", "custom code", "shell", "classes", "guard", "jobs", "logs"} <= wrong
+
+def test_marks_that_this_account_cannot_see_are_found(
+    set_up: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Set up by one account and started by another, a site would refuse every question."""
+    marks = Path(str(Ledger(set_up / "local" / site.LEDGER).facts.marks))
+    marks.rename(marks.with_name("elsewhere.db"))
+    found = finding(set_up, "ledgers")
+    assert not found.ok
+    assert f"are not at {marks}" in found.sentence
+    marks.with_name("elsewhere.db").rename(marks)
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "nobodys.db"))
+    assert finding(set_up, "ledgers").ok, "the ledger knows where its marks are"
 
 
-def test_what_is_no_kit_is_said(tmp_path: Path) -> None:
+def test_of_two_ledgers_the_second_is_looked_at_too(set_up: Path, tmp_path: Path) -> None:
+    path = set_up / "local" / site.SETTINGS
+    path.write_text(path.read_text() + 'model = "one"\n')
+    site.add(set_up, parts.write_rows(tmp_path / "b.npz", 20, seed=1), privcal.Policy(), model="b")
+    assert finding(set_up, "ledgers").ok
+    (set_up / "local" / "privcal-2.ledger").unlink()
+    assert "privcal-2.ledger" in finding(set_up, "ledgers").sentence
+
+
+def test_every_rule_was_seen_open(kits: Path) -> None:
+    """By the tests above: whoever adds a rule adds a case."""
+    seen = {
+        "start-up file", "nothing to run", "FLARE", "private files", "authority", "certificate",
+        "dates", "revocations", "settings", "own keys", "ledgers",
+    }  # fmt: skip
+    assert {found.rule for name in KIND for found in check(kits / name)} == seen
+
+
+def test_what_is_no_kit_is_said(kit: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a participant's folder"):
         check(tmp_path)
-
-
-# --- guards ------------------------------------------------------------------------------
-
-CAT = """
-import sys, types
-from nvflare.fuel.f3.message import Message as Cell
-from nvflare.fuel.sec.audit import AuditService
-from nvflare.private.admin_defs import Message
-from nvflare.private.fed.client.admin import FedAdminAgent
-from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-
-if sys.argv[1] == "guarded":
-    from privcal.federation.guard import SiteGuard
-    SiteGuard()
-AuditService.initialize(sys.argv[2] + ".audit")
-from nvflare.apis.fl_context import FLContextManager
-engine = types.SimpleNamespace(new_context=FLContextManager().new_context)
-cell = types.SimpleNamespace(register_request_cb=lambda **_: None)
-agent = FedAdminAgent("site", cell, engine)
-for processor in ClientRequestProcessors.request_processors:
-    agent.register_processor(processor)
-request = Message(topic="sys.shell", body="cat " + sys.argv[2])  # and no header that asks for rights
-print(agent._dispatch_request(Cell(payload=request)).payload.body)
-"""
-
-
-@pytest.mark.parametrize(("guard", "leaks"), [("none", True), ("guarded", False)])
-def test_a_server_that_asks_for_no_rights_reads_files_unless_the_guard_is_there(
-    tmp_path: Path, guard: str, leaks: bool
-) -> None:
-    secret = tmp_path / "rows.csv"
-    secret.write_text("name,diagnosis")
-    done = subprocess.run(
-        [sys.executable, "-c", CAT, guard, str(secret)], capture_output=True, text=True, check=True
-    )
-    assert ("diagnosis" in done.stdout) is leaks, done.stderr
-    assert leaks or "invalid_request" in done.stdout
-
-
-def test_the_guard_hides_texts_of_exceptions_however_a_site_is_started() -> None:
-    said = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from privcal.federation.guard import SiteGuard; SiteGuard()\n"
-            "import os; from nvflare.security.logging import secure_format_exception as show\n"
-            "print(show(ValueError('row 7')), os.environ['NVFLARE_SECURE_LOGGING'])",
-        ],
-        env={k: v for k, v in os.environ.items() if k != "NVFLARE_SECURE_LOGGING"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert said == "<class 'ValueError'> true\n"
-
-
-DELETE = """
-import sys, types
-from unittest import mock
-from nvflare.fuel.f3.message import Message as Cell
-from nvflare.fuel.sec.audit import AuditService
-from nvflare.private.admin_defs import Message
-from nvflare.private.defs import RequestHeader, TrainingTopic
-from nvflare.private.fed.client.client_engine import ClientEngine
-from nvflare.private.fed.client.client_engine_internal_spec import ClientEngineInternalSpec
-from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-
-if sys.argv[1] == "guarded":
-    from privcal.federation.guard import SiteGuard
-    SiteGuard()
-engine = mock.MagicMock(spec=ClientEngineInternalSpec)
-engine.delete_run = lambda job: ClientEngine.delete_run(engine, job)
-engine.args = types.SimpleNamespace(workspace=sys.argv[2])
-for processor in ClientRequestProcessors.request_processors:
-    if TrainingTopic.DELETE_RUN in processor.get_topics():
-        request = Message(topic=TrainingTopic.DELETE_RUN, body="")
-        request.set_header(RequestHeader.JOB_ID, sys.argv[3])
-        print(processor.process(request, engine).body)
-"""
-A_JOB = "3e312c4a-1d56-4d84-b5bc-e66db991c897"
-
-
-@pytest.mark.parametrize(
-    ("guard", "name", "goes"),
-    [("none", "local", True), ("guarded", "local", False), ("guarded", "data", False), ("guarded", A_JOB, True)],
-)  # fmt: skip
-def test_a_server_cannot_have_a_sites_own_folders_removed_as_if_they_were_jobs(
-    kit: Callable[[str], Path], guard: str, name: str, goes: bool
-) -> None:
     folder = kit("hospital-1")
-    (folder / name).mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", DELETE, guard, str(folder), name],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (folder / name).exists() is not goes, done.stderr
-    assert ("not the name of a job" in done.stdout) is not goes
-
-
-GOOD = {
-    "format_version": 2,
-    "executors": [{"tasks": ["*"], "executor": {"path": SITE_EXECUTOR, "args": {}}}],
-}
-
-
-def signed_app(kits: Path, who: str, where: Path, files: dict[str, str]) -> Path:
-    """An app at a site's place for it, signed by a participant."""
-    from nvflare.lighter.utils import load_private_key_file, sign_folders
-
-    app = where / "hospital-1" / "job" / "app_hospital-1"
-    shutil.copytree(kits / "hospital-1" / "startup", where / "hospital-1" / "startup")
-    for name, text in files.items():
-        write(name, text)(app)
-    [key] = (kits / who / "startup").glob("*.key")
-    sign_folders(str(app), load_private_key_file(str(key)), str(key.with_suffix(".crt")))
-    return app
-
-
-@pytest.mark.parametrize(
-    ("change", "files", "who", "says"),
-    [
-        ({}, {}, "ann@lab.org", ""),
-        ({}, {"config/config_fed_server.json": "{}"}, "ann@lab.org", ""),
-        ({}, {"custom/evil.py": ""}, "ann@lab.org", "no code"),
-        ({}, {"config/config_fed_client.conf": ""}, "ann@lab.org", "no files but"),
-        ({}, {"config/evil.py": ""}, "ann@lab.org", "no files but"),
-        ({"task_result_filters": [{"tasks": ["*"], "filters": []}]}, {}, "ann@lab.org", "no filters"),
-        ({"components": [{"id": "x", "path": SITE_EXECUTOR}]}, {}, "ann@lab.org", "no components"),
-        ({"x": 1}, {}, "ann@lab.org", "keys"),
-        ({"executors": []}, {}, "ann@lab.org", "exactly one"),
-        ({"executors": [{"tasks": ["*"], "executor": {"path": "os.system"}}]}, {}, "ann@lab.org", "no other class"),
-        ({"executors": [{"tasks": ["*"], "executor": {"path": SITE_EXECUTOR, "args": {"a": 1}}}]}, {}, "ann@lab.org", "no other class"),
-        ({}, {}, "hospital-2", "who is not a calibrator"),
-        ({}, {}, "localhost", "who is not a calibrator"),
-    ],
-)  # fmt: skip
-def test_a_site_takes_one_kind_of_job(
-    kits: Path, tmp_path: Path, change: dict[str, Any], files: dict[str, str], who: str, says: str
-) -> None:
-    from privcal.federation.guard import JobGuard
-
-    config = {"config/config_fed_client.json": json.dumps(GOOD | change)}
-    app = signed_app(kits, who, tmp_path, config | files)
-    wrong, facts = JobGuard().validate(str(app))
-    assert facts == {}
-    assert wrong == "" if not says else says in wrong
-
-
-def test_a_job_changed_after_signing_is_refused(kits: Path, tmp_path: Path) -> None:
-    from privcal.federation.guard import JobGuard
-
-    config = {"config/config_fed_client.json": json.dumps(GOOD)}
-    app = signed_app(kits, "ann@lab.org", tmp_path, config)
-    write("config/config_fed_client.json", json.dumps(GOOD | {"format_version": 1}))(app)
-    assert "not signed" in JobGuard().validate(str(app))[0]
+    write("startup/fed_server.json")(folder)
+    with pytest.raises(InputError, match="must hold one of"):
+        check(folder)
 
 
 # --- commands ----------------------------------------------------------------------------
@@ -467,30 +443,96 @@ def test_a_job_changed_after_signing_is_refused(kits: Path, tmp_path: Path) -> N
 
 def test_commands_tell_what_they_did(run: Any, tmp_path: Path) -> None:
     (tmp_path / "project.toml").write_text(PROJECT)
-    code, out, _ = run(
-        "federation", "init", tmp_path / "project.toml", "--out", tmp_path / "k", "--json"
-    )
+    making = ("federation", "init", tmp_path / "project.toml", "--out", tmp_path / "k")
+    code, out, _ = run(*making, "--json")
     assert code == 0
-    assert len(json.loads(out)["kits"]) == 4
-    code, out, _ = run("federation", "check", tmp_path / "k" / "hospital-1", "--json")
+    told = json.loads(out)
+    assert [Path(kit).name for kit in told["kits"]] == list(KIND)
+    assert told["ca"] == str(tmp_path / "k" / "ca")
+    code, _, err = run(*making)
+    assert (code, "is there already" in err) == (2, True)
+    folder = tmp_path / "k" / "hospital-1"
+    code, out, _ = run("federation", "check", folder, "--json")
     assert code == 0
-    assert json.loads(out)["closed"] is True
-    rights("lead", byoc="any")(tmp_path / "k" / "hospital-1")
-    code, out, _ = run("federation", "check", tmp_path / "k" / "hospital-1")
+    told = json.loads(out)
+    assert (told["closed"], told["kit"]) == (True, str(folder))
+    assert {f["ok"] for f in told["findings"]} == {True}
+    write("startup/start.sh")(folder)
+    code, out, _ = run("federation", "check", folder)
     assert code == 1
-    assert "lead may bring code" in out
+    assert "startup/start.sh is no part of this kit" in out
+    assert "what to do: remove it" in out
     assert "is open: 1 of" in out
+    code, out, _ = run("federation", "check", folder, "--json")
+    told = json.loads(out)
+    assert (code, told["closed"]) == (1, False)
+    [wrong] = [f for f in told["findings"] if not f["ok"]]
+    assert (wrong["rule"], wrong["remedy"], wrong["warn"]) == ("nothing to run", "remove it", False)
+    code, _, err = run("federation", "check", tmp_path)
+    assert (code, "is not a participant's folder" in err) == (2, True)
     code, out, _ = run("federation", "down", tmp_path / "k")
     assert (code, out) == (0, "nothing was running\n")
     assert run("federation", "up")[0] == 2
 
 
+def test_what_runs_out_soon_is_shown_and_does_not_fail_the_check(
+    run: Any, kit: Callable[[str], Path], kits: Path
+) -> None:
+    folder = kit("hospital-1")
+    authority = json.loads((kits / "ca" / "cert.json").read_text())
+    made, key = parts.certificate("hospital-1", authority=authority, days=5)
+    write("startup/client.crt", made)(folder)
+    (folder / "startup" / "client.key").write_bytes(parts.key_pem(key))
+    code, out, _ = run("federation", "check", folder)
+    assert code == 0
+    assert "SOON" in out
+    assert "is closed" in out
+
+
+def test_a_server_is_served_from_its_kit_with_an_environment_of_its_own(
+    run: Any, kit: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.chdir(tmp_path)  # it goes elsewhere
+    monkeypatch.setenv("SECRET_OF_THE_CALLER", "x")
+    monkeypatch.setattr("os.execve", lambda *given: became.append(given))
+    mask = os.umask(0o022)
+    try:
+        code, _, err = run("federation", "serve", kit("hospital-1"))
+        assert (code, "is not a server's start-up kit" in err) == (2, True)
+        assert became == []
+        folder = kit("localhost")
+        assert run("federation", "serve", folder)[0] == 0
+    finally:
+        os.umask(mask)
+    [(_, command, environment)] = became
+    assert command[-2:] == ["privcal.federation.server", str(folder)]
+    assert "-P" in command, "nothing is imported from the folder it is started in"
+    assert "SECRET_OF_THE_CALLER" not in environment
+    assert environment["HOME"].startswith(str(folder))
+
+
+def test_a_roster_is_gathered_by_calibrators_only(run: Any, kits: Path) -> None:
+    code, _, err = run("federation", "roster", kits / "hospital-1")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "is not such a kit" in err
+
+
 def test_without_flare_one_sentence_says_what_to_install(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, kits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("privcal.federation.commands.find_spec", lambda name: None)
-    for arguments in (("init", "p.toml", "--out", "k"), ("up", "k"), ("down", "k")):
-        code, out, err = run("federation", *arguments)
-        assert (code, out) == (2, "")
+    for arguments in (
+        ("federation", "init", "p.toml", "--out", "k"),
+        ("federation", "check", kits / "hospital-1"),
+        ("federation", "roster", kits / "ann@lab.org"),
+        ("federation", "serve", kits / "localhost"),
+        ("federation", "up", "k"),
+        ("federation", "down", "k"),
+        ("site", "run", kits / "hospital-1"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, ""), arguments
         assert err.count("\n") == 1
         assert "pip install privcal[federation]" in err

@@ -1,13 +1,13 @@
-"""The calibrator's side of a federation, the relay, and a site's settings, without processes."""
+"""The calibrator's side of a federation: its record of a campaign, and what it makes of replies."""
 
 from __future__ import annotations
 
 import json
 import math
-import time
-from collections.abc import Iterator, Sequence
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,20 +25,19 @@ from privcal.campaign import (
     open_campaign,
 )
 from privcal.errors import CalibrationError, InputError, Refused
-from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Key, Ledger
-from privcal.privacy.mechanism import add_noise
-from privcal.queries import FAMILY, GRID, BinnedGap, CellHistogram, Gap, Hats, Nll
+from privcal.plausible import MAX_ROWS
+from privcal.privacy.ledger import Key
+from privcal.queries import GRID, Gap
 from privcal.source import Answer
 from tests.conftest import random_scores
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import site
-from privcal.federation.guard import wrong_with_config, wrong_with_files
-from privcal.federation.messages import Reply
-from privcal.federation.panel import BEYOND, Sites, beyond, job_folder
-from privcal.federation.relay import IDLE, Relay
+from privcal.federation import roster
+from privcal.federation.keys import SiteKeys, rotate
+from privcal.federation.messages import LIFETIME, MAX_LIFETIME, Reply, open_message, seal_reply
+from privcal.federation.panel import SENT, Link, Sites, gather
+from privcal.federation.roster import Card
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, MODEL, SERVER, question
 
@@ -59,8 +58,6 @@ class Flaky:
         self.names: Sequence[str] = list(sources)
         self.asker, self.rows_per_person = "ann", 1
         self.fail, self.asked, self.crash = fail, 0, math.inf
-
-    def hold(self) -> None: ...
 
     def release(self) -> None: ...
 
@@ -216,117 +213,81 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
         open_campaign(out, plan, True, None)
 
 
-# --- answers that cannot be ---------------------------------------------------------------
+# --- what sites say, over a link ----------------------------------------------------------
+
+Said = Callable[[str, str], str | None]
+"""What a site says to a message on a topic."""
 
 
-def slow_beyond(values: Sequence[int], rows: int, per_person: int, asked: Question) -> bool:
-    """The words of the docstring, one number after the other."""
-    bound = math.ceil(asked.query.sensitivity * GRID)
-    epsilon = asked.nano_epsilon / NANO
-    allowed = per_person * bound / epsilon * (math.log(2 * len(values)) - math.log(BEYOND))
-    excess = 0.0
-    for value in values:
-        if abs(value) > allowed:
-            excess += abs(value) - allowed
-    return excess > rows * bound
+class FakeLink:
+    """Instead of a connection: sites that say what they like, and what was sent to them."""
+
+    def __init__(self, **sites: Said) -> None:
+        self.said = {name.replace("_", "-"): said for name, said in sites.items()}
+        self.sent: list[tuple[str, str, str]] = []
+        self.opened = self.closed = 0
+        self.timeouts: list[float] = []
+
+    def __call__(self, kit: Path) -> FakeLink:
+        return self
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def sites(self) -> list[str]:
+        return sorted(self.said)
+
+    def ask_all(
+        self, topic: str, messages: dict[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, str | None]]:
+        self.timeouts.append(timeout)
+        for name, message in messages.items():
+            self.sent.append((topic, name, message.decode()))
+            said = self.said.get(name)
+            yield name, None if said is None else said(topic, message.decode())
+
+    def kinds(self) -> list[tuple[str, str]]:
+        """Each request that was sent: its kind, and to whom."""
+        asked = [(name, text) for topic, name, text in self.sent if topic == "ask"]
+        return [(json.loads(json.loads(text)["request"])["kind"], name) for name, text in asked]
 
 
-@pytest.mark.parametrize("query", [Gap(1.0), Nll(1.0, 10.0), BinnedGap(1.0, 15), Hats()])
-def test_beyond_is_what_it_says(query: Any) -> None:
-    rng = np.random.default_rng(0)
-    verdicts = set()
-    for _ in range(500):
-        asked = question(query=query, epsilon=float(rng.choice([0.01, 0.5, 5.0])))
-        rows, per_person = int(rng.integers(1, 200)), int(rng.integers(1, 4))
-        scale = GRID * 10 ** rng.uniform(0, 5)
-        values = [int(v) for v in rng.normal(0, scale, query.length)]
-        verdict = beyond(values, rows, per_person, asked)
-        assert verdict == slow_beyond(values, rows, per_person, asked)
-        verdicts.add(verdict)
-    assert verdicts == {True, False}
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kits of three sites with keys, in the roster of a calibrator."""
+    kits = parts.make_kits(tmp_path_factory.mktemp("lab") / "kits", sites=3)
+    for n in (1, 2, 3):
+        SiteKeys.make(kits / f"site-{n}")
+    roster.pin(kits / ANN, [Card.of_site(kits / f"site-{n}") for n in (1, 2, 3)])
+    return kits
 
 
-@pytest.mark.parametrize("kind", FAMILY)
-@pytest.mark.parametrize("epsilon", [0.05, 1.0])
-def test_an_honest_answer_is_never_taken_for_a_lie(kind: str, epsilon: float) -> None:
-    """Even of rows that all add the most they can, to one number."""
-    query = FAMILY[kind]()
-    asked = question(query=query, epsilon=epsilon)
-    most = np.zeros(query.length, np.int64)
-    most[0] = 50 * query.bound
-    for _ in range(500):
-        noisy = add_noise(most, query.bound, asked.nano_epsilon)
-        assert not beyond(noisy, 50, 1, asked)
-    assert beyond([v + most[0] * (1 + round(40 / epsilon)) for v in noisy], 50, 1, asked)
+def honest(kits: Path, name: str, reply: Reply | None = None, **other: Reply) -> Said:
+    """A site that shows its card and gives this reply; `other` by the kind of request."""
+    keys, card = SiteKeys.load(kits / name), Card.of_site(kits / name).text
+
+    def said(topic: str, message: str) -> str | None:
+        if topic == "card":
+            return card
+        opened = open_message(message, kits / name / "startup" / "rootCA.pem", site=name)
+        given = other.get(opened.request.kind, reply)
+        if given is None:
+            given = Reply(accepted=True) if opened.request.length == 0 else answer(GRID)
+        return seal_reply(given, opened, keys, name)
+
+    return said
 
 
-def test_a_reply_is_judged_by_the_smaller_of_two_declared_numbers_of_rows(kits: Path) -> None:
-    asked = question(query=Gap(1.0), epsilon=5.0)
-    value = 200 * GRID
-
-    def said(ours: int | None, theirs: int | None, per_person: int = 1) -> Any:
-        reply = Reply((value,), per_person, theirs, "0" * 32).text()
-        return Sites(kits / ANN, max_rows=ours)._answer(reply, asked)
-
-    assert isinstance(said(None, None), Answer)
-    assert isinstance(said(1000, None), Answer)
-    assert isinstance(said(None, 1000), Answer)
-    for ours, theirs in ((100, None), (None, 100), (100, 1000), (1000, 100)):
-        assert "beyond" in said(ours, theirs).code
-    assert said(None, None, 2).code == "counts 2 rows of a person"
-    assert said(None, None).values.tolist() == [200.0]
+def answer(*values: int, **more: Any) -> Reply:
+    return Reply(values, **{"ledger": "0" * 32, **more})
 
 
-def test_an_empty_reply_is_a_failure_and_a_refusal_is_one(kits: Path) -> None:
-    sites = Sites(kits / ANN)
-    assert sites._answer("", question()).code == "failed"  # type: ignore[union-attr]
-    refusal = sites._answer('{"refused": "over_budget"}', question())
-    assert isinstance(refusal, Refused)
-    assert refusal.code == "over_budget"
-
-
-class Carrier:
-    """A session with a server that answers as it likes."""
-
-    def __init__(self, *said: Any) -> None:
-        self.said, self.sent = list(said), []
-
-    def do_app_command(self, job: str, topic: str, data: Any) -> Any:
-        self.sent.append((topic, data))
-        said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-
-def carried(kits: Path, monkeypatch: pytest.MonkeyPatch, *said: Any, timeout: int = 0) -> Sites:
-    sites = Sites(kits / ANN, timeout=timeout)
-    sites._session, sites._job = Carrier(*said), "job"
-    monkeypatch.setattr("privcal.federation.panel._POLL", 0.001)
-    monkeypatch.setattr("privcal.federation.panel._PATIENCE", 0.05)
-    return sites
-
-
-def test_answers_come_as_they_arrive_and_a_command_that_fails_is_tried_again(
-    kits: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, bad = Reply((GRID,), ledger="0" * 32).text(), '{"refused": "model"}'
-    sites = carried(
-        kits, monkeypatch, RuntimeError("busy"), {"ticket": 3}, {"replies": {"b": good}},
-        {"replies": {"b": bad, "stranger": good}}, {"replies": {"a": bad, "b": good}}, timeout=5,
-    )  # fmt: skip
-    got = list(sites.ask(["a", "b"], question()))
-    assert [name for name, _ in got] == ["b", "a"]
-    assert got[0][1].values.tolist() == [1.0]  # type: ignore[union-attr]
-    assert got[0][1].key == Key(ANN, "c", 0, 0)  # type: ignore[union-attr]
-    assert got[1][1].code == "model"  # type: ignore[union-attr]
-    assert sites.travelled > 2 * len(good)
-
-
-def test_a_server_that_is_gone_ends_the_run(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sites = carried(kits, monkeypatch, ConnectionError("gone"))
-    with pytest.raises(CalibrationError, match=r"does not answer any more \(gone\)"):
-        list(sites.ask(["a"], question()))
+def linked(monkeypatch: pytest.MonkeyPatch, kits: Path, link: FakeLink, **settings: Any) -> Sites:
+    monkeypatch.setattr("privcal.federation.panel.Link", link)
+    return Sites(kits / ANN, **settings)
 
 
 def test_a_panel_needs_a_calibrators_kit(kits: Path) -> None:
@@ -335,255 +296,344 @@ def test_a_panel_needs_a_calibrators_kit(kits: Path) -> None:
             Sites(kits / name)
 
 
-# --- the job and its relay ----------------------------------------------------------------
+def test_nobody_is_asked_without_a_roster(kits: Path) -> None:
+    """Whose keys a reply is signed with is known before anything is paid for it."""
+    with pytest.raises(InputError, match=r"has no roster yet: run privcal federation roster"):
+        Sites(kits / ANN)
 
 
-def test_the_job_is_one_that_sites_take(tmp_path: Path) -> None:
-    job = job_folder(tmp_path)
-    assert wrong_with_files(job / "app") == ""
-    config = json.loads((job / "app" / "config" / "config_fed_client.json").read_text())
-    assert wrong_with_config(config) == ""
-    names = {str(path.relative_to(job)) for path in job.rglob("*") if path.is_file()}
-    assert names == {
-        "meta.json",
-        "app/config/config_fed_client.json",
-        "app/config/config_fed_server.json",
-    }
+def test_the_sites_of_the_roster_that_are_connected_are_the_panel(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(
+        site_3=honest(lab, "site-3"), site_1=honest(lab, "site-1"), stranger=lambda *_: "{}"
+    )
+    with linked(monkeypatch, lab, link) as sites:
+        assert sites.names == ["site-1", "site-3"]
+        assert sites.asker == ANN
+        assert (link.opened, link.closed) == (1, 0)
+    assert link.closed == 1
+    assert {name for _, name, _ in link.sent} == {"site-1", "site-2", "site-3"}
 
 
-class Engine:
+def test_a_site_with_other_keys_than_the_roster_says_is_not_asked_and_that_is_said(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another site's card, a card of new keys, or none that can be read."""
+    for shown in (Card.of_site(lab / "site-2").text, "", "{}", "nonsense", "\0"):
+        warned: list[str] = []
+        link = FakeLink(site_1=lambda *_, shown=shown: shown, site_2=honest(lab, "site-2"))
+        with linked(monkeypatch, lab, link, warn=warned.append) as sites:
+            assert sites.names == ["site-2"]
+        assert len(warned) == 1
+        assert "site-1 has other keys than your roster says, and is not asked" in warned[0]
+
+
+def test_without_any_site_there_is_no_campaign_and_no_connection_left(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink()
+    with (
+        pytest.raises(CalibrationError, match="no site of the roster is connected"),
+        linked(monkeypatch, lab, link),
+    ):
+        pytest.fail("there is nobody to ask")
+    assert link.closed == 1
+
+
+def test_a_reply_that_does_not_come_is_late_and_the_others_are_used(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    with linked(monkeypatch, lab, link, timeout=7) as sites:
+        link.said["site-2"] = lambda *_: None
+        got = dict(sites.ask(sites.names, question()))
+    assert got["site-1"].values.tolist() == [1.0]  # type: ignore[union-attr]
+    assert got["site-1"].key == Key(ANN, "c", 0, 0)  # type: ignore[union-attr]
+    assert got["site-2"].code == "late"  # type: ignore[union-attr]
+    assert isinstance(got["site-2"], Unusable)
+    assert link.timeouts[-1] == 7
+
+
+def test_an_offer_goes_to_every_site_before_a_question_and_tells_who_would_refuse(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(
+        site_1=honest(lab, "site-1"),
+        site_2=honest(lab, "site-2", offer=Reply(refused="over_budget")),
+        site_3=honest(lab, "site-3", offer=Reply(refused="awaiting_approval")),
+    )
+    plan = [question("plan", n) for n in range(4)]
+    with linked(monkeypatch, lab, link) as sites:
+        assert sites.refusals([]) == {}
+        assert link.kinds() == []
+        assert sites.refusals(plan) == {"site-2": "over_budget", "site-3": "awaiting_approval"}
+        assert link.kinds() == [("offer", f"site-{n}") for n in (1, 2, 3)]
+        link.said["site-1"] = lambda *_: None
+        link.said["site-2"] = lambda *_: "{"
+        refused = sites.refusals(plan)
+    assert refused["site-1"] == "late"
+    assert refused["site-2"] == "its reply cannot be read"
+
+
+def test_a_release_is_sent_for_the_campaign_that_was_offered_and_waits_for_nobody(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    with linked(monkeypatch, lab, link, timeout=100) as sites:
+        sites.release()
+        assert link.kinds() == [], "nothing was kept anywhere"
+        sites.refusals([question("plan")])
+        link.said["site-1"] = lambda *_: "no"
+        link.said["site-2"] = lambda *_: None
+        sites.release()
+    assert link.kinds()[-2:] == [("release", "site-1"), ("release", "site-2")]
+    sent = json.loads(json.loads(link.sent[-1][2])["request"])
+    assert (sent["campaign"], sent["questions"]) == ("plan", [])
+    assert link.timeouts[-1] == SENT
+
+
+def test_a_request_names_its_sites_and_outlives_the_time_they_have(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    for timeout, lifetime in ((1, LIFETIME), (1000, 2000), (10**6, MAX_LIFETIME)):
+        with linked(monkeypatch, lab, link, timeout=timeout) as sites:
+            list(sites.ask(["site-2"], question()))
+        sent = json.loads(json.loads(link.sent[-1][2])["request"])
+        assert (sent["sites"], sent["lifetime"]) == (["site-2"], lifetime)
+
+
+def test_a_reply_that_cannot_be_used_is_not_used_and_says_why(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    with linked(monkeypatch, lab, link) as sites:
+
+        def said(what: Said) -> Any:
+            link.said["site-1"] = what
+            [(_, got)] = sites.ask(["site-1"], question())
+            return got
+
+        assert isinstance(said(honest(lab, "site-1")), Answer)
+        refusal = said(honest(lab, "site-1", Reply(refused="over_budget")))
+        assert isinstance(refusal, Refused)
+        assert refusal.code == "over_budget"
+        old: list[str] = []
+        real = honest(lab, "site-1")
+        said(lambda topic, text: old.append(real(topic, text) or "") or old[0])
+        for what, why in (
+            (lambda *_: "", "cannot be read"),
+            (lambda *_: "{}", "another version"),
+            (lambda *_: '{"privcal":1}', "another version"),
+            (lambda *_: '{"privcal":2}', "other parts"),
+            (lambda *_: "x" * 10**6, "too long"),
+            (lambda *_: old[0], "signature is not right"),
+            (lambda topic, text: signed_by_another(lab, text), "signature is not right"),
+            (honest(lab, "site-1", answer(1, rows_per_person=2)), "counts 2 rows of a person"),
+            (honest(lab, "site-1", answer(2**62)), "off the grid"),
+            (honest(lab, "site-1", answer()), "not of the 1 numbers"),
+            (honest(lab, "site-1", answer(1, ledger="x")), "has no id"),
+            (honest(lab, "site-1", Reply(accepted=True)), "other parts"),
+        ):
+            got = said(what)
+            assert isinstance(got, Unusable)
+            assert why in got.code
+
+
+def signed_by_another(kits: Path, message: str) -> str:
+    """The reply of a server, or of a hospital, in a site's name."""
+    opened = open_message(message, kits / "site-1" / "startup" / "rootCA.pem", site="site-1")
+    return seal_reply(answer(GRID), opened, SiteKeys.load(kits / "site-2"), "site-1")
+
+
+def test_a_reply_is_judged_by_the_smaller_of_two_declared_numbers_of_rows(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(ours: int, theirs: int | None) -> Any:
+        reply = answer(200 * GRID, max_rows=theirs)
+        link = FakeLink(site_1=honest(lab, "site-1", reply))
+        with linked(monkeypatch, lab, link, max_rows=ours) as sites:
+            [(_, got)] = sites.ask(["site-1"], question(query=Gap(1.0), epsilon=5.0))
+        return got
+
+    assert said(1000, None).values.tolist() == [200.0]
+    assert isinstance(said(1000, 2000), Answer)
+    assert isinstance(said(5 * MAX_ROWS, 1000), Answer)
+    for ours, theirs in ((100, None), (MAX_ROWS, 100), (100, 1000), (1000, 100)):
+        assert "beyond" in said(ours, theirs).code
+
+
+def test_where_nobody_declares_a_number_of_rows_there_is_one_that_no_hospital_exceeds(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rows, used in ((MAX_ROWS, True), (2 * MAX_ROWS, False)):
+        link = FakeLink(site_1=honest(lab, "site-1", answer(rows * GRID)))
+        with linked(monkeypatch, lab, link) as sites:
+            [(_, got)] = sites.ask(["site-1"], question(query=Gap(1.0), epsilon=5.0))
+        assert isinstance(got, Answer) is used
+
+
+def test_what_travelled_is_counted_both_ways(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    got: list[str] = []
+
+    def heard(name: str) -> Said:
+        real = honest(lab, name)
+
+        def said(topic: str, text: str) -> str | None:
+            reply = real(topic, text)
+            got.append(reply or "")
+            return reply
+
+        return said
+
+    with linked(monkeypatch, lab, link) as sites:
+        link.said = {name: heard(name) for name in link.said}
+        link.sent.clear()
+        list(sites.ask(sites.names, question()))
+        assert sites.travelled == sum(len(text) for _, _, text in link.sent) + sum(map(len, got))
+    assert len(set(map(len, got))) == 1, "the replies of all sites are of one length"
+
+
+def test_cards_are_gathered_from_whoever_is_connected(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(
+        site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"), site_3=lambda *_: None
+    )
+    monkeypatch.setattr("privcal.federation.panel.Link", link)
+    assert [card.site for card in gather(lab / ANN)] == ["site-1", "site-2"]
+    link.said["site-2"] = honest(lab, "site-3")
+    told: list[str] = []
+    assert [card.site for card in gather(lab / ANN, told.append)] == ["site-1"]
+    assert any("site-2 shows no card" in text and "site-3" in text for text in told)
+    assert (link.opened, link.closed) == (2, 2)
+
+
+# --- the link -----------------------------------------------------------------------------
+
+
+class FakeCell:
+    """A cell that is connected while it is told so."""
+
     def __init__(self) -> None:
-        self.commands: dict[str, Any] = {}
+        self.ready, self.started, self.stopped = True, False, False
 
-    def register_app_command(self, topic: str, function: Any) -> None:
-        self.commands[topic] = function
+    def start(self) -> None:
+        self.started = True
 
-    def get_clients(self) -> list[Any]:
-        return [SimpleNamespace(name=name) for name in ("b", "a")]
+    def stop(self) -> None:
+        self.stopped = True
+
+    def is_backbone_ready(self) -> bool:
+        return self.ready
 
 
 @pytest.fixture
-def relay() -> Any:
-    made, engine = Relay(), Engine()
-    context = SimpleNamespace(get_engine=lambda: engine)
-    made.start_controller(context)
-    made.say = lambda name, data=None: engine.commands[f"privcal.{name}"](
-        f"privcal.{name}", data, context
-    )
+def cell(monkeypatch: pytest.MonkeyPatch) -> FakeCell:
+    made = FakeCell()
+    monkeypatch.setattr("privcal.federation.cells.calibrator_cell", lambda kit: made)
+    monkeypatch.setattr("privcal.federation.panel.GIVEN_UP", 0.05)
+    monkeypatch.setattr("privcal.federation.panel._POLL", 0.001)
     return made
 
 
-def received(relay: Any, ticket: int, name: str, reply: Any, code: str = "OK") -> None:
-    from nvflare.apis.shareable import Shareable
-
-    result = Shareable()
-    result["reply"] = reply
-    result.set_return_code(code)
-    task = SimpleNamespace(props={"ticket": ticket})
-    relay._received(
-        SimpleNamespace(task=task, client=SimpleNamespace(name=name), result=result), None
+def asked(monkeypatch: pytest.MonkeyPatch, said: Callable[[str, str, bytes], Any]) -> None:
+    monkeypatch.setattr(
+        "privcal.federation.cells.ask",
+        lambda cell, topic, site, message, _: said(topic, site, message),
     )
 
 
-def test_a_relay_keeps_the_first_reply_of_each_site(relay: Any) -> None:
-    assert relay.say("sites") == {"sites": ["a", "b"]}
-    asked = {"message": "m", "sites": ["a", "b"], "timeout": 5}
-    assert [relay.say("ask", asked)["ticket"] for _ in range(2)] == [0, 1]
-    received(relay, 0, "a", "first")
-    received(relay, 0, "a", "second")
-    received(relay, 1, "a", "other")
-    assert relay.say("replies", {"ticket": 0}) == {"replies": {"a": "first"}}
-    assert relay.say("replies", {"ticket": 1}) == {"replies": {"a": "other"}}
-    assert relay.say("replies", {"ticket": 99}) == {"replies": {}}
+def test_replies_come_as_they_arrive(cell: FakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = threading.Event()
+
+    def said(topic: str, site: str, message: bytes) -> bytes:
+        if site == "a":
+            last.wait(30)
+        return f"{topic} {site} {message.decode()}".encode()
+
+    asked(monkeypatch, said)
+    link = Link(Path())
+    link.open()
+    replies = link.ask_all("ask", {"a": b"1", "b": b"2"}, 60.0)
+    assert next(replies) == ("b", "ask b 2")
+    last.set()
+    assert list(replies) == [("a", "ask a 1")]
+    link.close()
+    assert cell.stopped
 
 
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [(None, "OK"), (5, "OK"), ("x" * 70_000, "OK"), ("fine", "EXECUTION_EXCEPTION")],
-)
-def test_a_relay_carries_no_oddities(relay: Any, reply: Any, code: str) -> None:
-    relay.say("ask", {"message": "m", "sites": ["a"], "timeout": 5})
-    received(relay, 0, "a", reply, code)
-    assert relay.say("replies", {"ticket": 0}) == {"replies": {"a": ""}}
-
-
-def test_a_relay_takes_no_message_that_is_too_long(relay: Any) -> None:
-    for message in ("x" * 40_000, None, 5):
-        assert "error" in relay.say("ask", {"message": message, "sites": ["a"], "timeout": 5})
-    assert relay._asked.empty()
-
-
-def test_a_relay_sends_what_it_was_given_and_ends_when_told_or_forgotten(
-    relay: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_request_that_got_lost_is_sent_again_the_very_same(
+    cell: FakeCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr(relay, "broadcast", lambda task, context, **more: sent.append((task, more)))
-    relay.say("ask", {"message": "m", "sites": ["a"], "timeout": 5})
-    running = SimpleNamespace(triggered=False)
-    relay._heard = time.monotonic() - IDLE - 1
-    relay.control_flow(running, None)
-    assert sent == []
-    relay.say("sites")
-    monkeypatch.setattr(relay, "broadcast", lambda *a, **k: (sent.append((a, k)), relay.say("end")))
-    relay.control_flow(running, None)
-    [((task, _), more)] = sent
-    assert dict(task.data)["message"] == "m"
-    assert (task.timeout, more["targets"]) == (5, ["a"])
-    relay._over = False
-    relay.stop_controller(None)
-    relay.control_flow(running, None)
+    """It is the same at the site too, and costs nothing again."""
+    monkeypatch.setattr("privcal.federation.panel.time.sleep", lambda seconds: None)
+    sent: list[bytes] = []
+
+    def said(topic: str, site: str, message: bytes) -> bytes | None:
+        sent.append(message)
+        return None if len(sent) < 3 else b"yes"
+
+    asked(monkeypatch, said)
+    link = Link(Path())
+    link.open()
+    assert list(link.ask_all("ask", {"a": b"1"}, 60.0)) == [("a", "yes")]
+    assert sent == [b"1"] * 3
 
 
-# --- a site's settings --------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "site" / "local").mkdir(parents=True)
-    return tmp_path / "site"
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    return parts.write_rows(tmp_path / "rows.npz", 30)
-
-
-def test_a_site_is_set_up_once(folder: Path, rows: Path) -> None:
-    rules = privcal.Policy(2.0, 0.5, None, 1, (ANN,), MODEL)
-    made = site.init(folder, rows, rules, delay=1, max_rows=40)
-    assert made == site.Site.load(folder)
-    assert made.source().policy == rules
-    assert (made.delay, made.max_rows) == (1.0, 40)
-    assert (folder / "local" / site.SETTINGS).stat().st_mode & 0o077 == 0
-    ledger = Ledger(made.ledger)
-    assert (ledger.unit, ledger.facts.name) == ("row", "site")
-    with pytest.raises(InputError, match="exists already"):
-        site.init(folder, rows, rules)
-    (folder / "local" / site.SETTINGS).unlink()
-    with pytest.raises(InputError, match=r"privcal.ledger exists already"):
-        site.init(folder, rows, rules)
-
-
-def test_a_second_site_over_the_same_data_gets_no_second_budget(
-    folder: Path, rows: Path, tmp_path: Path
+def test_who_is_not_connected_is_not_waited_for_when_only_its_card_is_wanted(
+    cell: FakeCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = site.init(folder, rows, privcal.Policy(2.0))
-    (tmp_path / "other" / "local").mkdir(parents=True)
-    with pytest.raises(InputError, match="has the ledger"):
-        site.init(tmp_path / "other", rows, privcal.Policy(2.0))
-    second = site.init(tmp_path / "other", rows)
-    assert second.ledger.resolve() == first.ledger.resolve()
-    first.source().answer(Gap(), 1.5, "c")
-    with pytest.raises(privcal.Refused, match="over_budget"):
-        second.source().answer(Gap(), 1.0, "d")
+    calls: list[str] = []
+    asked(monkeypatch, lambda topic, site, message: calls.append(site))
+    link = Link(Path())
+    link.open()
+    assert list(link.ask_all("card", {"a": b""}, 10_000.0)) == [("a", None)]
+    assert calls == ["a"]
+    assert link.sites() == []
 
 
-def test_a_site_counts_no_more_rows_than_it_declares_also_when_its_file_grows(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_server_says_who_is_connected(cell: FakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, lambda topic, site, _: f"site-1\n{topic} {site}".encode())
+    link = Link(Path())
+    link.open()
+    assert link.sites() == ["site-1", "sites server"]
+
+
+def test_a_reply_that_is_no_text_is_one_that_cannot_be_read_and_nothing_worse(
+    cell: FakeCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privcal.source.add_noise", lambda total, *_: total.tolist())
-    rows = parts.write_rows(tmp_path / "rows.npz", 60)
-    made = site.init(folder, rows, privcal.Policy(2.0), max_rows=60)
-    parts.write_rows(rows, 300)
-    counts = made.source().answer(CellHistogram(), 1.0, "c").values
-    assert counts.max() == 60  # of 300 rows far more than that are surely right
+    asked(monkeypatch, lambda *_: b"\xff\xfe")
+    link = Link(Path())
+    link.open()
+    assert list(link.ask_all("ask", {"a": b""}, 60.0)) == [("a", "\ufffd\ufffd")]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"data": "nowhere.npz"}, "nowhere.npz"),
-        ({"max_rows": 29}, "more rows than the 29 declared"),
-        ({"max_rows": 0}, "max_rows must be"),
-        ({"max_rows": 1.5}, "max_rows must be"),
-        ({"delay": 0.01}, "delay must be from"),
-        ({"delay": 601}, "delay must be from"),
-        ({"delay": "2"}, "delay must be a number"),
-        ({"delay": True}, "delay must be a number"),
-        ({"delay": float("nan")}, "delay must be from"),
-        ({"policy": None}, "has no ledger yet"),
-        ({"policy": privcal.Policy(rows_per_person=2)}, "there are no person ids"),
-        ({"policy": privcal.Policy(budget="person")}, "needs person ids"),
-        ({"person": "patient"}, "has no array patient"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_written(
-    folder: Path, rows: Path, change: dict[str, Any], says: str
+def test_a_server_that_cannot_be_reached_is_said_and_nothing_is_left(cell: FakeCell) -> None:
+    cell.ready = False
+    with pytest.raises(CalibrationError, match="server cannot be reached with kits/me"):
+        Link(Path("kits/me")).open()
+    assert cell.stopped
+
+
+def test_a_server_that_is_gone_ends_the_run(
+    cell: FakeCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError) as error:
-        site.init(folder, **{"data": rows, "policy": privcal.Policy(), **change})
-    assert says in str(error.value)
-    assert list((folder / "local").iterdir()) == []
-
-
-def test_a_folder_that_is_no_sites_and_data_that_cannot_be_read(
-    folder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match="has no local/"):
-        site.init(tmp_path / "elsewhere", tmp_path / "rows.npz")
-    (tmp_path / "broken.npz").write_bytes(b"PK no")
-    with pytest.raises(InputError, match=r"broken\.npz"):
-        site.init(folder, tmp_path / "broken.npz", privcal.Policy())
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("delay = ", "dealy = ", "no setting 'dealy'"),
-        ("delay = ", "policy = 3\ndelay = ", "no setting 'policy'"),
-        ("data = ", "data = 5 #", "data must be a path"),
-        ("ledger = ", "# ledger = ", "ledger must be a path"),
-        ("delay = ", "delay ", "is not valid TOML"),
-        ("delay = 2.0", "delay = 0", "delay must be from"),
-        ("delay = 2.0", "max_rows = -1", "max_rows must be"),
-    ],
-)
-def test_a_typo_in_the_settings_is_an_error_and_not_a_silence(
-    folder: Path, rows: Path, old: str, new: str, says: str
-) -> None:
-    site.init(folder, rows, privcal.Policy())
-    path = folder / "local" / site.SETTINGS
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(InputError) as error:
-        site.Site.load(folder)
-    assert says in str(error.value)
-
-
-def test_settings_that_are_gone_are_missed(folder: Path) -> None:
-    with pytest.raises(InputError, match="run privcal site init first"):
-        site.Site.load(folder)
+    never = threading.Event()
+    asked(monkeypatch, lambda *_: never.wait(30) and None)
+    link = Link(Path())
+    link.open()
+    cell.ready = False
+    try:
+        with pytest.raises(CalibrationError, match="does not answer any more"):
+            list(link.ask_all("ask", {"a": b""}, 10_000.0))
+    finally:
+        never.set()
 
 
 # --- commands -----------------------------------------------------------------------------
-
-
-def test_site_commands(run: Any, folder: Path, rows: Path) -> None:
-    setup = ("site", "init", folder, "--data", rows, "--epsilon", 2, "--model", MODEL)
-    code, _, err = run(*setup)
-    assert (code, "--per-row" in err) == (2, True)
-    setup = (*setup, "--per-row")
-    code, out, _ = run(*setup, "--json")
-    assert code == 0
-    assert json.loads(out)["ledger"].endswith(site.LEDGER)
-    code, _, err = run(*setup)
-    assert code == 2
-    assert "exists already" in err
-    source = site.Site.load(folder).source()
-    source.answer(Gap(1.5), 0.5, "c/0/0", ANN, MODEL)
-    code, out, _ = run("site", "status", folder, "--json")
-    told = json.loads(out)
-    assert (code, told["spent"], told["total"]) == (0, 0.5, 2.0)
-    assert told["campaigns"] == [{"asker": ANN, "campaign": "c", "questions": 1, "epsilon": 0.5}]
-    code, out, _ = run("site", "status", folder)
-    assert code == 0
-    assert "ε 0.5 of 2 is spent; 1.5 remains" in out
-    assert "Protected: one row" in out
-    assert "you are in the data may come to believe it with at most 88 of 100" in out
-    assert run("site", "status", folder.parent)[0] == 2
-    assert run("site", "init", folder.parent, "--data", rows, "--epsilon", 1)[0] == 2
-    assert run("site", "init", folder)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -610,6 +660,44 @@ def test_arguments_of_a_federated_calibration_are_checked_first(
     assert code == 2
     assert says in err
     assert list(tmp_path.glob("map.json*")) == []
+
+
+def test_the_command_says_which_site_is_not_asked_because_of_its_keys(
+    run: Any, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(site_1=honest(lab, "site-2"))
+    monkeypatch.setattr("privcal.federation.panel.Link", link)
+    code, _, err = run(
+        "calibrate", "--federation", lab / ANN, "--model", "m", "--out", tmp_path / "map.json"
+    )
+    assert code != 0
+    assert "site-1 has other keys than your roster says" in err
+    assert "no site of the roster is connected" in err
+
+
+def test_the_roster_command_pins_what_was_gathered_and_shows_its_digest(
+    run: Any, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Path(shutil.copytree(lab / ANN, tmp_path / ANN))
+    (kit / "roster.json").unlink()
+    link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
+    monkeypatch.setattr("privcal.federation.panel.Link", link)
+    code, out, _ = run("federation", "roster", kit, "--out", tmp_path / "r.json", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert (told["sites"], told["new"]) == (["site-1", "site-2"], ["site-1", "site-2"])
+    assert told["digest"] == roster.Roster.load(tmp_path / "r.json").digest
+    link.said["site-3"] = honest(lab, "site-3")
+    _, out, _ = run("federation", "roster", kit, "--json")
+    assert json.loads(out)["new"] == ["site-3"]
+    other = tmp_path / "site-1"
+    shutil.copytree(lab / "site-1", other)
+    rotate(other)
+    link.said["site-1"] = lambda *_: Card.of_site(other).text
+    code, _, err = run("federation", "roster", kit)
+    assert (code, "site-1 came with other keys than before" in err) == (2, True)
+    code, out, _ = run("federation", "roster", kit, "--new-keys", "site-1", "--json")
+    assert (code, json.loads(out)["rekeyed"]) == (0, ["site-1"])
 
 
 def test_a_federated_calibration_needs_a_model_a_kit_and_flare(

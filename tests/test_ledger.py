@@ -64,11 +64,11 @@ def test_the_same_id_for_another_question_is_refused(
 
 
 def test_the_cap_is_exact_to_the_last_nano(path: Path) -> None:
-    ask(path, "a", 0.999999999)
-    assert refusal(path, "b", 0.000000002) == "over_budget"
-    ask(path, "c", 0.000000001)
+    ask(path, "a", 0.998999999)
+    assert refusal(path, "b", 0.001000002) == "over_budget"
+    ask(path, "c", 0.001000001)
     assert source(path).ledger.nano_spent == NANO
-    assert refusal(path, "d", 0.000000001) == "over_budget"
+    assert refusal(path, "d", 0.001) == "over_budget"
 
 
 def test_the_smaller_of_the_two_caps_rules(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_one_ledger_adds_up_over_data_models_and_askers(path: Path) -> None:
             random_scores(5 + week, seed=week), privcal.Policy(epsilon=1), ledger=path
         )
         later.answer(Gap(), 0.25, f"week-{week}", asker=f"asker-{week}")
-    assert refusal(path, "week-5", 0.000000001) == "over_budget"
+    assert refusal(path, "week-5", 0.001) == "over_budget"
 
 
 def test_a_missing_ledger_is_refused_and_not_made(tmp_path: Path) -> None:

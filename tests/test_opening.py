@@ -15,6 +15,7 @@ import pytest
 
 import privcal
 from privcal.privacy import opening
+from privcal.privacy.ledger import Asking, Key
 from privcal.privacy.opening import Data, SameRows
 from privcal.queries import Gap
 from tests.conftest import random_scores
@@ -474,6 +475,55 @@ def test_every_change_of_the_policy_is_recorded(run: Run, tmp_path: Path) -> Non
     assert said["policy"]["epsilon"] == 3
     rules = [json.loads(e["what"])["epsilon"] for e in said["entries"] if e["kind"] == "policy"]
     assert rules == [1.0, 3.0]
+
+
+def test_the_owner_changes_one_rule_at_a_time_by_command(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 2)
+    ledger = privcal.Ledger(f"{data}.ledger")
+    for option, value, changed in (
+        ("--minimum-epsilon", "0.01", {"minimum_epsilon": 0.01}),
+        ("--requests-per-hour", "60", {"requests_per_hour": 60}),
+        ("--epsilon-by-asker", "acme=0.5", {"epsilon_by_asker": {"acme": 0.5}}),
+        ("--epsilon-by-asker", "a=b=1", {"epsilon_by_asker": {"acme": 0.5, "a=b": 1.0}}),
+        ("--approve", None, {"approve": True}),
+        ("--no-approve", None, {"approve": False}),
+    ):
+        before = ledger.policy.to_dict()
+        said = (option,) if value is None else (option, value)
+        code, stdout, stderr = run("ledger", "policy", data, *said)
+        assert (code, stderr) == (0, "")
+        assert ledger.policy.to_dict() == {**before, **changed}
+    shown = "\n".join(line for line in stdout.splitlines() if " = " in line)
+    (tmp_path / "shown.toml").write_text(shown)  # what is shown is a policy file
+    assert privcal.Policy.load(tmp_path / "shown.toml") == ledger.policy
+    for wrong in ("acme", "=1", "acme=much", "acme=0"):
+        code, _, stderr = run("ledger", "policy", data, "--epsilon-by-asker", wrong)
+        assert (code, "epsilon" in stderr, stderr.count("\n")) == (2, True, 1), wrong
+    assert len(ledger.entries()) == 8  # the data, the first policy, and six changes
+
+
+def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 2)
+    rules = ("--epsilon-by-asker", "acme=0.5", "--requests-per-hour", "60", "--approve")
+    run("ledger", "policy", data, *rules)
+    stdout = " ".join(run("source", "check", data)[1].split())
+    for sentence in (
+        "one request may cost from 0.001 to 2.",
+        "Of that, acme may spend at most 0.5.",
+        "How often: at most 60 requests an hour.",
+        "Nothing is answered before you approve the campaign.",
+    ):
+        assert sentence in stdout
+    run("ledger", "policy", data, "--no-approve")
+    ledger = privcal.Ledger(f"{data}.ledger")
+    asked = [Asking(Key("acme", "spring"), Gap(), 400_000_000)]
+    assert ledger.reserve("acme", "spring", asked, ledger.policy) is None
+    assert "reserved now: epsilon 0.4 for campaign spring of acme" in run("ledger", "show", data)[1]
+    said = json.loads(run("ledger", "show", data, "--json")[1])
+    assert said["reserved"] == [{"asker": "acme", "campaign": "spring", "epsilon": 0.4}]
+    assert said["waiting"] == 0
 
 
 def test_the_owner_names_a_source_and_no_path_leaves(run: Run, tmp_path: Path) -> None:

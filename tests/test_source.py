@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import privcal
-from privcal.queries import GRID, CellHistogram, Gap, Histogram, Nll
+from privcal.calibrate import SourceDropped
+from privcal.privacy.epsilon import NANO, from_nano
+from privcal.privacy.ledger import Asking, Key
+from privcal.queries import FAMILY, GRID, CellHistogram, Gap, Histogram, Nll
 from privcal.source import rows_kept
 from tests.conftest import random_scores
 
@@ -37,6 +43,10 @@ def test_answers_lie_on_the_grid(scores: privcal.Scores) -> None:
         ({"epsilon": 2, "epsilon_per_request": 0.4}, {}, "over_request_limit"),
         ({"epsilon": 0.4}, {}, "over_request_limit"),
         ({"model": "v1"}, {"model": "v2"}, "model"),
+        ({"minimum_epsilon": 0.501}, {}, "under_minimum"),
+        ({}, {"epsilon": 0.000999999}, "under_minimum"),
+        ({"epsilon_by_asker": {"acme": 0.4}}, {"asker": "acme"}, "over_budget"),
+        ({"approve": True}, {}, "awaiting_approval"),
     ],
 )
 def test_the_policy_refuses_with_its_code_and_nothing_is_charged(
@@ -226,6 +236,13 @@ def test_a_policy_is_a_small_toml_file(tmp_path: Path) -> None:
         ("rows_per_person = 1.5", "rows_per_person"),
         ("askers = [1]", "must be a list"),
         ("queries = 5", "must be a list"),
+        ("minimum_epsilon = 0", "must be above 0"),
+        ("epsilon_by_asker = 1", "must be a table"),
+        ("[epsilon_by_asker]\nacme = -1", "epsilon_by_asker acme must be above 0"),
+        ("requests_per_hour = 0", "requests_per_hour"),
+        ("requests_per_hour = 1.5", "requests_per_hour"),
+        ("requests_per_hour = true", "requests_per_hour"),
+        ("approve = 'yes'", "must be true or false"),
     ],
 )
 def test_a_wrong_policy_is_told_in_one_sentence(text: str, says: str, tmp_path: Path) -> None:
@@ -234,3 +251,189 @@ def test_a_wrong_policy_is_told_in_one_sentence(text: str, says: str, tmp_path: 
     with pytest.raises(privcal.InputError, match=says) as error:
         privcal.Policy.load(file)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("said", ["by the data", "by the asker"])
+def test_a_stored_answer_is_never_given_for_another_model(said: str) -> None:
+    ledger = privcal.Ledger.in_memory()
+    answers = {}
+    for model in ("v1", "v2"):
+        own, asked = (model, None) if said == "by the data" else (None, model)
+        source = privcal.Source(random_scores(9, model=own), ledger=ledger)
+        try:
+            answers[model] = source.answer(Gap(), 0.25, "spring", model=asked).values.tolist()
+        except privcal.Refused as refused:
+            answers[model] = refused.code
+    assert answers["v2"] == "id_conflict"
+    assert source.spent == 0.25
+
+
+# --- what a policy can say ------------------------------------------------------------------
+
+
+def test_a_policy_says_who_may_spend_how_much_how_often_and_whether_the_owner_is_asked(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(
+        "epsilon = 2\nminimum_epsilon = 0.01\nrequests_per_hour = 60\napprove = true\n"
+        '[epsilon_by_asker]\nacme = 0.5\n"St. Anna" = 1\n'
+    )
+    policy = privcal.Policy.load(file)
+    assert (policy.nano_minimum, policy.requests_per_hour, policy.approve) == (10**7, 60, True)
+    assert (policy.nano_of("acme"), policy.nano_of("St. Anna")) == (NANO // 2, NANO)
+    assert policy.nano_of("somebody else") is None
+    assert privcal.Policy.of(policy.to_dict(), "again") == policy
+    assert hash(policy) == hash(privcal.Policy.load(file))
+    path = tmp_path / "source.db"
+    privcal.Ledger.create(path, policy, unit="row")
+    assert privcal.Ledger(path).policy == policy
+
+
+def test_a_policy_kept_before_there_were_these_rules_loads_with_the_defaults() -> None:
+    kept = {"budget": "population", "epsilon": 1.0, "rows_per_person": 1}
+    policy = privcal.Policy.of(kept, "of the ledger")
+    assert policy == privcal.Policy()
+    assert (policy.minimum_epsilon, policy.requests_per_hour, policy.approve) == (
+        0.001,
+        None,
+        False,
+    )
+
+
+def test_the_least_epsilon_leaves_a_search_of_six_questions_a_small_total() -> None:
+    source = privcal.Source(random_scores(9), ledger=None)
+    assert privcal.calibrate([source], "acc-t", 0.006).spent == (0.006,)
+    with (
+        pytest.warns(SourceDropped, match="under_minimum"),
+        pytest.raises(privcal.CalibrationError, match="nothing charged"),
+    ):
+        privcal.calibrate([source], "acc-t", 0.005)
+    assert source.spent == 0.006
+
+
+def test_a_policy_under_which_nothing_could_be_asked_is_not_taken(tmp_path: Path) -> None:
+    with pytest.raises(privcal.InputError, match="nothing could be asked"):
+        privcal.Ledger.create(tmp_path / "s.db", privcal.Policy(epsilon=0.0001), unit="row")
+    assert not (tmp_path / "s.db").exists()
+    ledger = privcal.Ledger.in_memory()
+    with pytest.raises(privcal.InputError, match="nothing could be asked"):
+        ledger.set_policy(privcal.Policy(epsilon_per_request=0.1, minimum_epsilon=0.2))
+
+
+NAMES = ("a", "b", "c")
+EPSILONS = st.integers(1, 20).map(lambda n: n / 10)
+
+
+def names(of: Any) -> Any:
+    return st.none() | st.lists(st.sampled_from(of), unique=True).map(tuple)
+
+
+POLICIES = st.builds(
+    privcal.Policy,
+    epsilon=EPSILONS,
+    epsilon_per_request=st.none() | EPSILONS,
+    minimum_epsilon=EPSILONS,
+    epsilon_by_asker=st.none() | st.dictionaries(st.sampled_from(NAMES), EPSILONS),
+    requests_per_hour=st.none() | st.integers(1, 9),
+    approve=st.booleans(),
+    queries=names(sorted(FAMILY)),
+    askers=names(NAMES),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(one=POLICIES, other=POLICIES)
+def test_narrowing_allows_what_both_allow_and_nothing_else(
+    one: privcal.Policy, other: privcal.Policy
+) -> None:
+    both = one.narrowed(other)
+
+    def allows(policy: privcal.Policy, kind: str, nano: int, asker: str) -> bool:
+        try:
+            policy.check(FAMILY[kind](), nano, asker, None)
+        except privcal.Refused:
+            return False
+        own = policy.nano_of(asker)
+        return nano <= policy.nano_total and (own is None or nano <= own)
+
+    for asker in NAMES:
+        for kind in ("gap", "hats"):
+            for nano in (NANO // 10, NANO // 2, NANO, 2 * NANO):
+                expected = allows(one, kind, nano, asker) and allows(other, kind, nano, asker)
+                assert allows(both, kind, nano, asker) == expected
+    limits = [p.requests_per_hour for p in (one, other) if p.requests_per_hour is not None]
+    assert both.requests_per_hour == min(limits, default=None)
+    assert both.approve == (one.approve or other.approve)
+
+
+class Watched:
+    """Rows that remember whether anybody looked at them."""
+
+    def __init__(self, there: bool = True) -> None:
+        self.model, self.there, self.looked = "v1", there, 0
+
+    def check_there(self) -> None:
+        if not self.there:
+            raise privcal.InputError("the share is not mounted")
+
+    def read(self) -> privcal.Scores:
+        self.looked += 1
+        return random_scores(9, model="v1")
+
+
+def test_request_policy_key_and_charge_refuse_in_this_order_and_rows_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request with everything wrong, put right one thing at a time."""
+    rules = privcal.Policy(
+        epsilon=1.0,
+        epsilon_per_request=0.5,
+        queries=("gap",),
+        askers=("acme", "other"),
+        model="v1",
+        approve=True,
+        requests_per_hour=1,
+        epsilon_by_asker={"acme": 0.5},
+    )
+    open_to_all = privcal.Policy(epsilon=1.0)
+    ledger = privcal.Ledger.in_memory(open_to_all)
+    rows = Watched(there=False)
+    source = privcal.Source(rows, ledger=ledger)
+    asked: dict[str, Any] = {"request_id": "a/b", "asker": "eve", "model": "v2", "epsilon": 0.6}
+    asked["query"] = Nll()
+
+    def refused(**right: Any) -> str:
+        asked.update(right)
+        with pytest.raises(privcal.Refused) as problem:
+            source.answer(**asked)
+        assert rows.looked == before
+        return problem.value.code
+
+    rows.there = True
+    source.answer(Gap(2.0), 0.1, "used", "acme", "v1")
+    rows.there, before = False, rows.looked
+    ledger.set_policy(rules)
+    assert refused() == "bad_request"
+    assert refused(request_id="used") == "asker"
+    assert refused(asker="acme") == "query"
+    assert refused(query=Gap()) == "model"
+    assert refused(model="v1") == "over_request_limit"
+    assert refused(epsilon=0.0001) == "under_minimum"
+    assert refused(epsilon=0.45) == "unavailable"
+    rows.there = True
+    assert refused() == "id_conflict"
+    assert refused(request_id="new") == "awaiting_approval"
+    [(terms, _)] = ledger.waiting()
+    ledger.approve(terms)
+    assert refused() == "over_budget"  # .1 of this asker's .5 is spent
+    ledger.set_policy(privcal.Policy.of({"epsilon_by_asker": {"acme": 1.0}}, "", rules))
+    others = [Asking(Key("other", "c"), Gap(), NANO // 2)]
+    ledger.reserve("other", "c", others, open_to_all)
+    assert refused() == "reserved"
+    ledger.release("other", "c")
+    assert refused() == "too_often"
+    policy = privcal.Policy.of({"requests_per_hour": 2}, "", ledger.policy)
+    ledger.set_policy(policy)
+    assert source.answer(**asked).epsilon == 0.45
+    assert from_nano(ledger.nano_spent) == 0.55

@@ -8,7 +8,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -20,12 +20,14 @@ from privcal import methods
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, History, drive, plan
+from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
+from privcal.privacy import approvals
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
-from privcal.privacy.ledger import Key
+from privcal.privacy.ledger import Asking, Key
 from privcal.queries import Hats, Query
 from privcal.scores import Scores
 from privcal.sketch.saved import Sketch
-from privcal.source import Answer, Asking, Source
+from privcal.source import Answer, Source
 
 
 class Answers(Protocol):
@@ -69,14 +71,15 @@ class Panel(Protocol):
     rows_per_person: int
     """The most rows of one person that count at any of them."""
 
-    def hold(self) -> None:
-        """Before anything else: no other run may ask these sources now, as far as that can be had."""
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """Who will not answer all of these, and why, as far as that can be told for nothing.
+
+        The others keep for this campaign what it costs, until `release`.
+        """
         ...
 
-    def release(self) -> None: ...
-
-    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Who would not answer all of these, and why, as far as that can be told for nothing."""
+    def release(self) -> None:
+        """The run is over: what is still kept for it is given back."""
         ...
 
     def ask(
@@ -97,24 +100,12 @@ class Here:
         self.asker = asker
         self.rows_per_person = max(map(_rows_per_person, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
-
-    def hold(self) -> None:
-        for name, source in self._sources.items():
-            with suppress(Refused):  # a missing ledger is told later
-                if isinstance(source, Source) and not source.ledger.take_turn():
-                    self.release()
-                    raise CalibrationError(
-                        f"another run is asking {name} now, and the budget may not be enough for "
-                        "both; nothing was charged by this one",
-                        (),
-                    )
-
-    def release(self) -> None:
-        for source in self._sources.values():
-            if isinstance(source, Source):
-                source.ledger.end_turn()
+        self._campaign: str | None = None
+        """For which the sources keep what it costs."""
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        if not questions:
+            return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
         asked = [
             Asking(
@@ -126,11 +117,19 @@ class Here:
             )
             for question in questions
         ]
-        model = questions[0].model if questions else None
-        found = {name: source.refusal(asked, model) for name, source in own.items()}
+        self._campaign, model = questions[0].campaign, questions[0].model
+        found = {
+            name: source.offer(asked, self._campaign, self.asker, model)
+            for name, source in own.items()
+        }
         refused = {name: code for name, code in found.items() if code is not None}
         _check_alike({name: s for name, s in own.items() if name not in refused}, model)
         return refused
+
+    def release(self) -> None:
+        for source in self._sources.values():
+            if isinstance(source, Source) and self._campaign is not None:
+                source.release(self.asker, self._campaign)
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -192,8 +191,9 @@ class Result:
 
     `spent` is the ε each source was charged, in the order of the sources; where a source failed
     in a question, that question counts, as it may have been charged. `dropped` says which
-    sources left the run, and why. `sketch` is the release itself where the run asked for one:
-    it can be saved, merged with others, and read again.
+    sources left the run, and why; `left_out` those whose answers were not believed. `sketch` is
+    the release itself where the run asked for one: it can be saved, merged with others, and read
+    again.
     """
 
     map: Map
@@ -204,6 +204,11 @@ class Result:
     rounds: tuple[Asked, ...]
     dropped: dict[str, str]
     sketch: Sketch | None = None
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sources that answered what no honest source does (see `privcal.plausible`)."""
+        return tuple(name for name, why in self.dropped.items() if why == IMPLAUSIBLE)
 
 
 class SourceDropped(UserWarning):
@@ -244,7 +249,8 @@ def calibrate(
     Before the first question, sources that could not pay for all of them, or would refuse one, are
     left out, free of charge; with too few others nobody is asked at all. A source that refuses or
     fails later is dropped with a warning, from earlier rounds too, because averages over different
-    sources must not be compared.
+    sources must not be compared. So is one whose answer the others speak against, as far as eight
+    or more of them can (see `privcal.plausible`); what it was charged stays spent.
     """
     chosen = methods.make(method, **options)
     if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
@@ -260,7 +266,6 @@ def calibrate(
     if "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     run = _Run(panel, campaign, model, min_sources, progress)
-    panel.hold()
     try:
         run.check(plan(chosen, nano))
         [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
@@ -272,6 +277,8 @@ def calibrate(
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
         "answered": [len(asked.answers) for asked in run.asked],
+        # How many, not who: a map is shipped to people who have nothing to do with the sources.
+        "left_out": run.left_out,
         "campaign": run.campaign,
         "model": model,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -305,10 +312,15 @@ class _Run:
         self.campaign, self.model = campaign, model
         self.min_sources, self.progress = min_sources, progress
         self.nano_spent = dict.fromkeys(panel.names, 0)
+        self.questions: list[Question] = []
         self.asked: list[Asked] = []
         self.dropped: dict[str, str] = {}
         self.ledgers: dict[str, str] = {}
         self.round = 0
+        self.numbers = 0
+        """Of all questions together."""
+        self.compared = False
+        """Whether there ever were enough answers to tell one from the others."""
 
     def check(self, planned: Sequence[tuple[int, int, Ask]]) -> None:
         """Before anybody is charged: are there enough sources that can answer everything?"""
@@ -316,12 +328,27 @@ class _Run:
             Question(self.campaign, round, index, ask.nano_epsilon, ask.for_run(0), self.model)
             for round, index, ask in planned
         ]
+        self.numbers = sum(question.query.length for question in questions)
         for name, code in self.panel.refusals(questions).items():
             self.present.remove(name)
             self.dropped[name] = code
-            warnings.warn(f"{name} is not asked: {Refused(code)}", SourceDropped, stacklevel=4)
+            warnings.warn(f"{name} is not asked: {_why(code)}", SourceDropped, stacklevel=4)
         if len(self.present) < self.min_sources:
-            self._stop("can answer", "; nobody was asked and nothing charged")
+            waits = "awaiting_approval" in self.dropped.values()
+            self._stop(
+                "can answer",
+                "; nobody was asked and nothing charged"
+                + (self._when_approved(questions) if waits else ""),
+            )
+
+    def _when_approved(self, questions: Sequence[Question]) -> str:
+        """What an asker tells the owners, and does afterwards."""
+        asked = [(q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions]
+        digest = approvals.digest(self.panel.asker, self.campaign, asked)
+        return (
+            f"; once it is approved, ask again as campaign {self.campaign} (the digest of its "
+            f"questions is {digest})"
+        )
 
     def _stop(self, what: str, more: str = "") -> NoReturn:
         why = "; ".join(f"{name}: {_why(code)}" for name, code in list(self.dropped.items())[:3])
@@ -353,6 +380,8 @@ class _Run:
                             dict(self.dropped),
                         )
                     )
+            self.questions.append(question)
+            self._believe(answers)
             self.asked.append(Asked(self.round, query, from_nano(ask.nano_epsilon), answers))
             if len(self.present) < self.min_sources:
                 self._stop("are left")
@@ -364,6 +393,30 @@ class _Run:
             ),
             sources=len(self.present),
         )
+
+    def _believe(self, answers: dict[str, tuple[float, ...]]) -> None:
+        """Whoever answered what the others speak against leaves the run: its answer is not used."""
+        if len(answers) < FEWEST:
+            return
+        self.compared = True
+        odd = implausible(
+            [
+                np.array([given[name] for name in answers])
+                for given in (*(asked.answers for asked in self.asked[-1:]), answers)
+            ],
+            self.questions[-2:],
+            self.panel.rows_per_person,
+            self.numbers,
+        )
+        for name in [name for name, out in zip(answers, odd, strict=True) if out]:
+            del answers[name]
+            self._leave(name, IMPLAUSIBLE, "its answer is implausible beside the others'")
+
+    @property
+    def left_out(self) -> int | None:
+        """How many were not believed; None where nobody could be told from the others."""
+        found = list(self.dropped.values()).count(IMPLAUSIBLE)
+        return found if found or self.compared else None
 
     def spent(self) -> tuple[float, ...]:
         return tuple(from_nano(n) for n in self.nano_spent.values())
@@ -393,18 +446,22 @@ class _Run:
             values = np.asarray(answer.values, np.float64)
             if values.shape == (question.query.length,) and np.isfinite(values).all():
                 self.nano_spent[name] += answer.nano_epsilon
+                if impossible(values):
+                    self._leave(name, IMPLAUSIBLE, "its answer is beyond what any sum can be")
+                    return None
                 self.ledgers[name] = answer.ledger
                 return tuple(float(v) for v in values)
             problem = ValueError("its answer is malformed")
         reason = getattr(problem, "code", None) or type(problem).__name__
         if reason in ("unavailable", "lost") or not isinstance(problem, Refused):
             self.nano_spent[name] += question.nano_epsilon  # it may have been charged first
+        self._leave(name, reason, problem)
+        return None
+
+    def _leave(self, name: str, reason: str, said: object) -> None:
         self.present.remove(name)
         self.dropped[name] = reason
-        warnings.warn(
-            f"{name} left in round {self.round + 1}: {problem}", SourceDropped, stacklevel=5
-        )
-        return None
+        warnings.warn(f"{name} left in round {self.round + 1}: {said}", SourceDropped, stacklevel=6)
 
 
 def _rows_per_person(source: Answers) -> int:

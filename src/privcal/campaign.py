@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from privcal.calibrate import Panel, Question
-from privcal.errors import REFUSALS, InputError, Refused
+from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.files import replacing
 from privcal.privacy.ledger import Key
 from privcal.source import Answer
 
-PLAN, ANSWERS = "campaign.json", "answers.jsonl"
+PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
 
 
 class Unusable(RuntimeError):
@@ -75,11 +75,12 @@ class Campaign:
 
     @classmethod
     def start(cls, folder: Path, plan: dict[str, Any]) -> Campaign:
+        folder.mkdir(parents=True, exist_ok=True)
+        _take(folder)
         if cls.began(folder):  # one that never asked anything may begin again
             raise InputError(
                 f"{folder} holds a campaign already; resume it, or choose another folder"
             )
-        folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / PLAN) as part:
             part.write_text(json.dumps(plan, indent=2, allow_nan=False), encoding="utf-8")
         return cls(folder, plan)
@@ -92,6 +93,7 @@ class Campaign:
             raise InputError(f"{folder} holds no campaign to resume") from None
         except ValueError:
             raise InputError(f"{folder / PLAN} is damaged") from None
+        _take(folder)
         return cls(folder, plan)
 
     @staticmethod
@@ -156,15 +158,13 @@ class Recorded:
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
 
-    def hold(self) -> None:
-        self._panel.hold()
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """Once it has asked, nobody is left out beforehand: the questions would be others."""
+        refused = self._panel.refusals(questions)  # whoever does not refuse keeps what it costs
+        return {} if self._campaign.sites else refused
 
     def release(self) -> None:
         self._panel.release()
-
-    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Once it has asked, nobody is left out beforehand: the questions would be others."""
-        return {} if self._campaign.sites else self._panel.refusals(questions)
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -192,6 +192,35 @@ class Recorded:
                     reason = getattr(answer, "code", None) or type(answer).__name__
                     self._campaign.leave(name, question, reason)
                 yield name, answer
+
+
+_TAKEN: dict[tuple[int, Path], int] = {}
+"""Open files of locks, by process and folder: closing one would end the lock."""
+
+
+def _take(folder: Path) -> None:
+    """A record is one run's, until its process ends: two would take turns in writing it.
+
+    Where it cannot be told (no such locks), runs go on.
+    """
+    try:
+        import fcntl
+
+        key = (os.getpid(), folder.absolute())
+        if key in _TAKEN:
+            os.close(_TAKEN.pop(key))
+        _TAKEN[key] = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.lockf(_TAKEN[key], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine, there = os.fstat(_TAKEN[key]), (folder / LOCK).stat()
+        taken = mine.st_ino != there.st_ino  # its folder was removed, and is somebody else's
+    except (BlockingIOError, FileNotFoundError):
+        taken = True
+    except (ImportError, OSError):
+        return
+    if taken:
+        raise CalibrationError(
+            f"another run is writing {folder}; nothing was charged by this one", ()
+        )
 
 
 def campaign_folder(out: Path) -> Path:

@@ -221,7 +221,8 @@ def calibrate(
     max_rows: Annotated[
         int | None,
         typer.Option(
-            help="With --federation: distrust answers that more rows would be needed for."
+            help="With --federation: distrust answers that more rows would be needed for; by "
+            "default 1,000,000. Give a bound near the truth where there are fewer than 8 sites."
         ),
     ] = None,
     rows_per_person: Annotated[
@@ -280,6 +281,7 @@ def calibrate(
     from privcal.calibrate import Progress as Step
     from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
     from privcal.methods.base import Batch
+    from privcal.plausible import FEWEST, IMPLAUSIBLE, MAX_ROWS
     from privcal.plots import check_picture, save_private_reliability
     from privcal.privacy.epsilon import to_nano
     from privcal.privacy.ledger import Key
@@ -350,7 +352,6 @@ def calibrate(
             tell=lambda text: errors.print(text, soft_wrap=True),
         )
         here = Here(sources, asker)
-        here.hold()  # before the record is looked at: it may be another run's
         plan |= {"asker": asker, "sources": {one.ledger.id: one.name for one in sources}}
         plan |= {"files": [str(path.resolve()) for path in source], "column": source_column}
         resume = Campaign.began(campaign_folder(out))
@@ -369,8 +370,9 @@ def calibrate(
             federation,
             begun,
             timeout=site_timeout,
-            max_rows=max_rows,
+            max_rows=MAX_ROWS if max_rows is None else max_rows,
             rows_per_person=rows_per_person,
+            warn=lambda text: errors.print(text, soft_wrap=True),
         )
 
     def show(step: Step) -> None:
@@ -410,9 +412,10 @@ def calibrate(
         raise
     if federation is None:
         begun.remove()
+    reasons = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
     for name, reason in result.dropped.items():
         errors.print(
-            f"left out: {name} ({reason}: {REFUSALS.get(reason, 'it failed')})", highlight=False
+            f"left out: {name} ({reason}: {reasons.get(reason, 'it failed')})", highlight=False
         )
     console = human(as_json)
     temperature = _temperature(result.map)
@@ -422,6 +425,12 @@ def calibrate(
         f"{method}: {summary}, from {answered} of {len(result.spent)} sources, "
         f"each charged epsilon {max(result.spent):g}; map written to {out}",
     )
+    if federation is not None and "left_out" not in result.map.provenance:
+        console.print(
+            f"With fewer than {FEWEST} sites a false answer cannot be told from the others: only the "
+            f"bound of {max_rows or MAX_ROWS:,} rows (--max-rows) limits what one of them could claim.",
+            style="dim",
+        )
     console.print(
         f"Protected at each source: one {unit}. A person at k sources is exposed to k times epsilon.",
         style="dim",
@@ -448,6 +457,7 @@ def calibrate(
                 "campaign": result.campaign,
                 "spent": dict(zip(asked.names, result.spent, strict=True)),
                 "dropped": result.dropped,
+                "left_out": result.left_out,
                 "rounds": [
                     {
                         "round": asked.round,

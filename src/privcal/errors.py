@@ -16,13 +16,23 @@ REFUSALS = {
     "query": "the policy does not allow this kind of query",
     "model": "the scores come from another model than the request names",
     "over_request_limit": "the policy allows less epsilon for one request",
+    "under_minimum": "the policy wants more epsilon for one request: answers for less are all noise",
     "over_budget": "not enough of the budget is left",
+    "reserved": "campaigns that are running have reserved what is left; a reservation ends two and a "
+    "half minutes after its campaign's last question",
+    "too_often": "the policy allows fewer requests within an hour; ask again later",
+    "awaiting_approval": "the owner has not approved what this campaign asks (privcal ledger approve)",
     "id_conflict": "this request id was used before for another query or another epsilon",
     "lost": "this request was charged but its answer was lost; it is never drawn again",
     "ledger_missing": "the ledger is missing; only the owner can create one (privcal ledger create)",
     "ledger_rolled_back": "the ledger is not what its high-water mark says, or has none here; the owner "
     "must reconcile it (privcal ledger reconcile)",
+    "revoked": "whoever signed this is no longer trusted here",
+    "busy": "the source answers as many questions as it can just now",
     "unavailable": "the source cannot answer",
+    "version": "the request is of another version of privcal; the older side must be updated",
+    "addressee": "the request is not meant for this site",
+    "expired": "the request is too old or from the future by this site's clock",
 }
 
 

@@ -43,10 +43,20 @@ def explain(source: Source) -> Explanation:
         "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
         "a label, a score, or a count.",
         f"How much in all: epsilon {policy.epsilon:g} {whose}, over all askers, for ever; one "
-        f"request may cost at most {per_request / 1e9:g}.",
+        f"request may cost from {policy.minimum_epsilon:g} to {per_request / 1e9:g}.",
         f"What that means for one {unit}: at epsilon {policy.epsilon:g}, {as_odds(policy.epsilon)}.",
         "It is per source: someone whose data are also elsewhere is exposed there as well.",
         f"Who may ask: {'anyone who can reach this source' if policy.askers is None else ', '.join(policy.askers)}.",
+        *(
+            f"Of that, {asker} may spend at most {epsilon:g}."
+            for asker, epsilon in (policy.epsilon_by_asker or {}).items()
+        ),
+        *(
+            []
+            if policy.requests_per_hour is None
+            else [f"How often: at most {policy.requests_per_hour:,} requests an hour."]
+        ),
+        *(["Nothing is answered before you approve the campaign."] if policy.approve else []),
         *([] if policy.model is None else [f"About which model: {policy.model}."]),
     ]
     allowed = tuple(FAMILY) if policy.queries is None else policy.queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,9 @@ from privcal.console import Json, errors, human, print_json
 from privcal.errors import InputError, Refused
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from privcal.privacy.approvals import Terms
     from privcal.privacy.ledger import Entry, Ledger
     from privcal.privacy.policy import Policy
 
@@ -158,6 +162,13 @@ def ledger_show(file: LedgerFile, as_json: Json = False) -> None:
             f"{persons['left']:,} of {persons['all']:,} persons can still be asked about "
             "(this number is for you: it never leaves)"
         )
+    for one in ledger.reserved():
+        console.print(
+            f"reserved now: epsilon {one.nano / 1e9:g} for campaign {one.campaign} of {one.asker}",
+            soft_wrap=True,
+        )
+    if waiting := len(ledger.waiting()):
+        console.print(f"waiting for your approval: {waiting} (privcal ledger waiting {file})")
     behind = ledger.nano_behind()
     if not ledger.in_step:
         what = "is behind, or another copy of, what its high-water mark says"
@@ -176,6 +187,11 @@ def ledger_show(file: LedgerFile, as_json: Json = False) -> None:
                 "persons": persons,
                 "behind": None if behind is None else behind / 1e9,
                 "in_step": ledger.in_step,
+                "reserved": [
+                    {"asker": one.asker, "campaign": one.campaign, "epsilon": one.nano / 1e9}
+                    for one in ledger.reserved()
+                ],
+                "waiting": waiting,
                 "entries": [
                     {
                         "time": e.time,
@@ -199,24 +215,55 @@ def ledger_policy(
     epsilon: Annotated[
         float | None, typer.Option(help="All that may ever be spent, counted from the beginning.")
     ] = None,
+    minimum_epsilon: Annotated[
+        float | None, typer.Option(help="The least that one request may cost.")
+    ] = None,
+    epsilon_by_asker: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ASKER=EPSILON", help="All that one asker may ever spend; may be repeated."
+        ),
+    ] = None,
+    requests_per_hour: Annotated[
+        int | None, typer.Option(help="The most requests within an hour, over all askers.")
+    ] = None,
+    approve: Annotated[
+        bool | None,
+        typer.Option(
+            "--approve/--no-approve",
+            help="Whether you approve each campaign before it is answered.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the rules that are kept in a ledger, or change them: the owner's decision, recorded.
 
-    What a policy file does not say stays as it is.
+    What neither a policy file nor an option says stays as it is.
 
     Examples:
 
     `privcal ledger policy hospital.npz.ledger`
 
-    `privcal ledger policy hospital.npz.ledger --epsilon 3`
+    `privcal ledger policy hospital.npz.ledger --epsilon 3 --epsilon-by-asker acme=1`
+
+    `privcal ledger policy hospital.npz.ledger --approve`
     """
+    from privcal.privacy.policy import Policy
+
     ledger = find_ledger(file)
-    if policy is not None or epsilon is not None:
-        ledger.set_policy(_rules(policy, epsilon, ledger.policy))
+    rules = _rules(policy, epsilon, ledger.policy)
+    said = {
+        "minimum_epsilon": minimum_epsilon,
+        "epsilon_by_asker": _by_asker(epsilon_by_asker, rules),
+        "requests_per_hour": requests_per_hour,
+        "approve": approve,
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    if policy is not None or epsilon is not None or given:
+        ledger.set_policy(Policy.of(given, "on the command line", rules))
     console = human(as_json)
     for name, value in ledger.policy.to_dict().items():
-        console.print(f"{name} = {json.dumps(value)}")
+        console.print(f"{name} = {_toml(value)}")
     facts = _facts(ledger)
     if ledger.policy.budget == "population":
         console.print(f"epsilon spent: {facts['spent']:g}; {left(facts)}")
@@ -271,6 +318,138 @@ def ledger_reconcile(
     human(as_json).print(f"{file}: epsilon {nano / 1e9:g} written off")
     if as_json:
         print_json({"file": str(file), "written_off": nano / 1e9})
+
+
+@ledger_app.command("waiting")
+def ledger_waiting(file: LedgerFile, as_json: Json = False) -> None:
+    """The campaigns that wait for your approval: who asks what, for how much.
+
+    Only where the policy says `approve = true`. The digest is over the questions; whoever asks can
+    tell you theirs.
+
+    Example: `privcal ledger waiting hospital.npz.ledger`
+    """
+    found = find_ledger(file).waiting()
+    console = human(as_json)
+    for terms, since in found:
+        for line in _asks(terms, since):
+            console.print(line, soft_wrap=True)
+        console.print()
+    console.print(
+        f"approve one with: privcal ledger approve {file} CAMPAIGN"
+        if found
+        else "no campaign waits for approval",
+        soft_wrap=True,
+    )
+    if as_json:
+        print_json({"file": str(file), "waiting": [_terms(terms, since) for terms, since in found]})
+
+
+@ledger_app.command("approve")
+def ledger_approve(
+    file: LedgerFile,
+    campaign: Annotated[str, typer.Argument(help="The campaign, as `ledger waiting` names it.")],
+    asker: Annotated[
+        str | None, typer.Option(help="Whose, where several askers use that name.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.
+
+    Example: `privcal ledger approve hospital.npz.ledger spring-2026`
+    """
+    terms = approve_campaign(find_ledger(file), campaign, asker, yes, human(as_json))
+    if as_json:
+        print_json({"file": str(file), "approved": terms is not None})
+    if terms is None:
+        raise typer.Exit(1)
+
+
+def approve_campaign(
+    ledger: Ledger, campaign: str, asker: str | None, yes: bool, console: Console
+) -> Terms | None:
+    """Show the owner what a waiting campaign asks, and record the approval; None if they say no.
+
+    With `yes` nobody is asked; otherwise there must be somebody at a terminal.
+    """
+    found = [
+        (terms, since)
+        for terms, since in ledger.waiting()
+        if terms.campaign == campaign and asker in (None, terms.asker)
+    ]
+    if not found:
+        whose = "" if asker is None else f" of {asker!r}"
+        raise InputError(
+            f"no campaign {campaign!r}{whose} waits for approval; privcal ledger waiting lists those "
+            "that do"
+        )
+    if len(found) > 1:
+        names = ", ".join(terms.asker for terms, _ in found)
+        raise InputError(f"{names} all have a campaign {campaign!r}: say whose with --asker")
+    [(terms, since)] = found
+    for line in _asks(terms, since):
+        console.print(line, soft_wrap=True)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError("there is nobody to ask here; say --yes to approve it")
+        if not typer.confirm("Approve it?", err=True):
+            console.print("not approved; it goes on waiting")
+            return None
+    ledger.approve(terms)  # what was shown: if it asks for something else by now, an error
+    console.print("approved")
+    return terms
+
+
+@ledger_app.command("export")
+def ledger_export(
+    file: LedgerFile,
+    since: Annotated[int, typer.Option(min=0, help="Only entries after this number.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default standard output.")
+    ] = None,
+) -> None:
+    """Every entry as one line of JSON, for an audit system; the last line is the head of the chain.
+
+    No answer and no secret is in it. The fields are those of docs/privacy.md.
+
+    Example: `privcal ledger export hospital.npz.ledger --since 1200 --out ledger.jsonl`
+    """
+    from privcal.files import check_outputs, replacing
+
+    ledger = find_ledger(file)
+    if out is not None:
+        check_outputs([out], [file, *([ledger.path] if ledger.path else [])])
+    lines = (json.dumps(entry) + "\n" for entry in ledger.export(since))
+    if out is None:
+        sys.stdout.writelines(lines)
+    else:
+        with replacing(out) as part, part.open("w", encoding="utf-8") as written:
+            written.writelines(lines)
+
+
+def _asks(terms: Terms, since: str) -> list[str]:
+    """What a campaign wants, for its owner to read."""
+    model = "a model that it does not name" if terms.model is None else f"model {terms.model}"
+    return [
+        f"Campaign {terms.campaign} of {terms.asker}, waiting since {since}",
+        f"asks {terms.requests} questions ({', '.join(terms.kinds)}) about {model},",
+        f"for epsilon {terms.nano / 1e9:g} in all.",
+        f"Digest of the questions: {terms.digest}",
+    ]
+
+
+def _terms(terms: Terms, since: str) -> dict[str, Any]:
+    return {
+        "asker": terms.asker,
+        "campaign": terms.campaign,
+        "model": terms.model,
+        "queries": list(terms.kinds),
+        "requests": terms.requests,
+        "epsilon": terms.nano / 1e9,
+        "digest": terms.digest,
+        "since": since,
+    }
 
 
 def find_ledger(file: Path) -> Ledger:
@@ -378,6 +557,26 @@ def _rules(policy: Path | None, epsilon: float | None, over: Policy | None = Non
     return rules if epsilon is None else replace(rules, epsilon=epsilon)
 
 
+def _by_asker(said: list[str] | None, rules: Policy) -> dict[str, Any] | None:
+    """The rules' table with what was said on the command line."""
+    if not said:
+        return None
+    table: dict[str, Any] = dict(rules.epsilon_by_asker or {})
+    for one in said:
+        asker, equals, epsilon = one.rpartition("=")
+        if not asker or not equals:
+            raise InputError(f"--epsilon-by-asker must look like acme=0.5, not {one!r}")
+        table[asker] = epsilon
+    return table
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_toml(name)} = {_toml(inner)}" for name, inner in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _readable(entry: Entry) -> str:
     """What an entry is about, as a person would say it."""
     from privcal.privacy.opening import Data
@@ -394,6 +593,12 @@ def _readable(entry: Entry) -> str:
     if entry.kind == "policy":
         rules = json.loads(entry.what)
         return "policy: " + ", ".join(f"{name} {value}" for name, value in rules.items())
+    if entry.kind == "approved":
+        said = json.loads(entry.what)
+        return (
+            f"approved: campaign {said['campaign']} of {said['asker']}, {', '.join(said['kinds'])} "
+            f"about {said['model'] or 'no named model'}, epsilon {said['nano'] / 1e9:g}"
+        )
     if entry.kind == "data":
         return f"data: {Data.noted(json.loads(entry.what))}"
     return entry.what

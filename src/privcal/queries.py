@@ -115,9 +115,10 @@ class Query(ABC):
         """The one JSON spelling of this query."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
-    def digest(self, nano_epsilon: int) -> str:
-        """Identifies the query together with the ε it is asked with."""
-        return hashlib.sha256(f"{self.canonical()}|{nano_epsilon}".encode()).hexdigest()
+    def digest(self, nano_epsilon: int, model: str | None = None) -> str:
+        """Identifies the query together with the ε it is asked with, and the model it is about."""
+        about = "" if model is None else f"|{model}"
+        return hashlib.sha256(f"{self.canonical()}|{nano_epsilon}{about}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
 from privcal.privacy.accounts import person_hash
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.ledger import Facts, Key, Ledger, Unit
+from privcal.privacy.ledger import Asking, Facts, Key, Ledger, Unit
 from privcal.privacy.mechanism import add_noise
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID, Query
@@ -59,16 +60,6 @@ class Rows(Protocol):
     def read(self) -> Scores:
         """The scores; a malformed row is marked, and counts as zero in every answer."""
         ...
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A question that is going to be asked; `known` where it is known to the last parameter."""
-
-    key: Key
-    query: Query
-    nano_epsilon: int
-    known: bool
 
 
 @dataclass(frozen=True)
@@ -187,12 +178,13 @@ class Source:
         try:
             key = Key.parse(asker, request_id)
             query = queries.parse(query.to_dict())  # our own copy decides what it means
+            _check_name(model)
         except (InputError, AttributeError) as error:
             raise Refused("bad_request") from error
-        terms = self._check(query, nano, asker, model)
-        values = self.ledger.charge(
-            key, query.canonical(), query.digest(nano), nano, terms.population_cap
-        )
+        terms = self._terms()
+        asked = Asking(key, query, nano)
+        self._check([asked], terms, asker, model)
+        values = self.ledger.charge(asked, terms.policy, self.model or model)
         if values is None:
             try:
                 values = self._draw(query, key, nano, terms)
@@ -201,30 +193,38 @@ class Source:
             self.ledger.store(key, values)
         return Answer(np.asarray(values, np.float64) / GRID, nano, key, terms.facts.id)
 
-    def refusal(self, asked: Sequence[Asking], model: str | None = None) -> str | None:
-        """Why this source would not answer all of these questions, or None if it would.
+    def offer(
+        self,
+        asked: Sequence[Asking],
+        campaign: str,
+        asker: str = "local",
+        model: str | None = None,
+    ) -> str | None:
+        """Why this source would not answer all that a campaign is going to ask; None: it will.
 
-        Nothing is charged, and rows play no part. Where each person has a budget of their own, a
-        run that would exceed it for everybody is refused: it could end in nothing but noise.
+        Nothing is charged, and rows play no part. Where it would answer, what that costs is kept
+        for the campaign (see `privcal.privacy.reservations`) until it is charged, `release`d, or
+        the campaign asked nothing for two and a half minutes. Where each person has a budget
+        of their own, a run that would exceed it for everybody is refused: it could end in nothing
+        but noise.
         """
         try:
+            Key.parse(asker, campaign)
+            _check_name(model)
+            asked = [replace(one, query=queries.parse(one.query.to_dict())) for one in asked]
+        except (InputError, AttributeError):
+            return "bad_request"
+        try:
             terms = self._terms()
-            for one in asked:
-                self._check(one.query, one.nano_epsilon, one.key.asker, model)
-            return self.ledger.refusal(
-                [
-                    (
-                        one.key,
-                        one.nano_epsilon,
-                        one.query.digest(one.nano_epsilon) if one.known else None,
-                    )
-                    for one in asked
-                ],
-                terms.policy.nano_total,
-                each_person=terms.population_cap is None,
-            )
+            self._check(asked, terms, asker, model)
+            return self.ledger.reserve(asker, campaign, asked, terms.policy, self.model or model)
         except Refused as refused:
             return refused.code
+
+    def release(self, asker: str, campaign: str) -> None:
+        """Give back what a campaign has reserved and not used."""
+        with suppress(Refused):  # a ledger that is gone has reserved nothing
+            self.ledger.release(asker, campaign)
 
     def _terms(self) -> Terms:
         facts, policy = self.ledger.terms()
@@ -233,10 +233,10 @@ class Source:
         except InputError as error:  # the narrower rules are for another model
             raise Refused("model") from error
 
-    def _check(self, query: Query, nano: int, asker: str, model: str | None) -> Terms:
-        """What holds for a request; Refused unless it allows that. Rows play no part."""
-        terms = self._terms()
-        terms.policy.check(query, nano, asker, model)
+    def _check(self, asked: Sequence[Asking], terms: Terms, asker: str, model: str | None) -> None:
+        """Refused unless the terms allow these requests. Rows play no part."""
+        for one in asked:
+            terms.policy.check(one.query, one.nano_epsilon, asker, model)
         if model is not None and self.model is not None and model != self.model:
             raise Refused("model")
         if not isinstance(self._data, Scores):
@@ -244,7 +244,6 @@ class Source:
                 self._data.check_there()  # a share that is not mounted costs nobody's budget
             except InputError as error:
                 raise Refused("unavailable") from error
-        return terms
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person (or row) can change the exact sums, in L1 and grid points."""
@@ -362,6 +361,14 @@ class Source:
             hashes = {who: person_hash(who, bytes.fromhex(secret)) for who in set(persons)}
             self._known[secret] = [hashes[who] for who in persons]
         return self._known[secret]
+
+
+def _check_name(model: str | None) -> None:
+    """The owner may be shown it before anything is answered."""
+    if model is None:
+        return
+    if not isinstance(model, str) or not 0 < len(model) <= 200 or not model.isprintable():
+        raise InputError(f"a model's name must be 1 to 200 printable characters, not {model!r}")
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +21,8 @@ from privcal.privacy.ledger import Ledger
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import processes, site
+from privcal.federation import demo, processes, site
+from privcal.federation.kits import load
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, MODEL, SERVER
 
@@ -68,8 +69,8 @@ class Federation:
         before = path.read_text()
         text = before
         for setting, value in lines.items():
-            kept = [line for line in text.splitlines() if not line.startswith(f"{setting} =")]
-            text = "\n".join([f"{setting} = {value}", *kept]) + "\n"
+            text, changed = re.subn(rf"(?m)^{setting} = .*$", f"{setting} = {value}", text)
+            assert changed == 1, setting
         path.write_text(text)
         try:
             yield
@@ -109,15 +110,10 @@ def until(holds: Callable[[], Any], what: str, timeout: float = 240.0) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Federation]:
-    """Four sites, a server, two calibrators.
-
-    The server is the attackers': it lets code and any class pass, so that whatever is refused is
-    refused by the sites themselves.
-    """
+def running(folder: Path, path: Sequence[Path] = ()) -> Iterator[Federation]:
+    """Four sites, a server, two calibrators; `path`: code that owners put before ours."""
     made = Federation(folder)
     parts.make_kits(made.kits, len(NAMES))
-    open_the_server(made.kits / SERVER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVCAL_MARKS", str(made.marks))
         for seed, name in enumerate(NAMES):
@@ -131,20 +127,11 @@ def running(folder: Path) -> Iterator[Federation]:
                 person=None if person is None else "person",
                 delay=DELAY,
             )
+        demo.meet(made.kits, load(made.kits))
     try:
-        made.up()
+        made.up(path=path)
         yield made
     finally:
         processes.down(made.kits)
         folders = [made.kits.resolve() / name for name in (SERVER, *NAMES)]
         assert processes._processes(folders) == []
-
-
-def open_the_server(kit: Path) -> None:
-    for end in ("", ".default"):
-        rights = json.loads((kit / "local" / f"authorization.json{end}").read_text())
-        rights["permissions"]["lead"]["byoc"] = "any"
-        (kit / "local" / f"authorization.json{end}").write_text(json.dumps(rights))
-        resources = json.loads((kit / "local" / f"resources.json{end}").read_text())
-        resources["class_list_enforcement_mode"] = "warn"
-        (kit / "local" / f"resources.json{end}").write_text(json.dumps(resources))

@@ -98,7 +98,7 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
     assert unheard.returncode == 1, said
     assert "Traceback" not in said
     assert "error: the federation's server cannot be reached" in said
-    federation.up()  # sites that outlived their server are started anew
+    federation.up()  # the server; the sites find it by themselves
     wrong = federation.calibrate(out, "--resume", epsilon=2.0)
     assert "resume it with the same" in wrong.communicate(timeout=240)[1]
     resumed = federation.calibrate(out, "--resume", epsilon=epsilon)
@@ -113,7 +113,7 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
 
 def same_kind_of_map(federation: Federation, temperature: float, epsilon: float) -> bool:
     """Whether local runs on the same rows spread around this temperature."""
-    files = [site.Site.load(federation.site(name)).data for name in NAMES]
+    files = [site.Site.load(federation.site(name)).populations[0].data for name in NAMES]
     scores = [privcal.read_scores(file, person=None) for file in files]
     spread = [
         privcal.calibrate(
@@ -135,21 +135,21 @@ from pathlib import Path
 
 class Later(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "privcal.federation.executor":
+        if name != "privcal.federation.messages":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         load = spec.loader.exec_module
         def exec_module(module):
             load(module)
-            honest = module.answer
             class Lie:
                 def text(self):
                     return Path({lie!r}).read_text()
-            def answer(site, message, app):
-                honest(site, message, app)
-                return Lie()
-            module.answer = answer
+            honest = module.seal_reply
+            def seal(reply, opened, keys, site):
+                lying = opened.request.kind == "question"
+                return honest(Lie() if lying else reply, opened, keys, site)
+            module.seal_reply = seal
         spec.loader.exec_module = exec_module
         return spec
 
@@ -159,18 +159,17 @@ sys.meta_path.insert(0, Later())
 
 def lies() -> dict[str, str]:
     def reply(**facts: Any) -> str:
-        return json.dumps({"values": [0], "rows_per_person": 1, "ledger": "0" * 32, **facts})
+        return parts.spelt({"values": [0], "rows_per_person": 1, "ledger": "0" * 32, **facts})
 
     return {
         reply(values=[10**15], max_rows=100): "beyond what its rows and the noise can give",
         reply(values=[0, 0]): "its answer is not of the 1 numbers that were asked for",
-        reply(values=[float("nan")]): "its answer is off the grid",
+        reply(values=[float("nan")]): "its reply cannot be read",
         reply(values=[0.5]): "its answer is off the grid",
         reply(rows_per_person=3): "counts 3 rows of a person",
         reply(note=CANARY): "its reply has other parts",
-        "x" * 70_000: "failed",
         "hello": "its reply cannot be read",
-        '{"refused": "' + CANARY + '"}': "it refused with an unknown code",
+        parts.spelt({"refused": CANARY}): "it refused with an unknown code",
     }
 
 
@@ -203,7 +202,7 @@ def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
         assert CANARY not in told + said + out.read_text()
         spent = {name: n - before[name] for name, n in federation.spent().items()}
         assert spent["site-1"] == spent["site-2"] == NANO
-        assert 0 < spent["site-3"] < NANO, "one question, though its answer came too late"
+        assert spent["site-3"] == 0, "too late for the offer: never asked, never charged"
         assert 0 < spent["site-4"] < NANO
     finally:
         federation.kill("site-4")

@@ -1,4 +1,4 @@
-"""Attacks on the sites of a running federation: jobs, messages, strangers, and what may leak."""
+"""Attacks on the sites of a running federation: messages, strangers, and what may leak."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import shutil
 import socket
 import ssl
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from privcal.errors import InputError
 from privcal.privacy.epsilon import NANO
 from privcal.queries import BinnedGap, Gap
 from privcal.source import Answer
@@ -22,10 +23,12 @@ from privcal.source import Answer
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.federation import processes, site
-from privcal.federation.executor import ERRORS
-from privcal.federation.names import SITE_EXECUTOR
-from privcal.federation.panel import Sites, job_folder
+from privcal.federation.cells import MAX_BYTES
+from privcal.federation.messages import Request, open_reply
+from privcal.federation.panel import Link, Sites
 from privcal.federation.project import Member
+from privcal.federation.roster import Roster
+from privcal.federation.worker import ERRORS
 from tests import federation_parts as parts
 from tests.federation_parts import ANN, BOB, SERVER, message, question, signer
 from tests.integration.federation import CANARY, NAMES, Federation, until
@@ -41,24 +44,19 @@ def job(federation: Federation) -> Iterator[Sites]:
         yield sites
 
 
-def send(job: Sites, sent: str, *names: str, timeout: int = 60) -> dict[str, str]:
-    """A message of any kind through a running job, past all checks at the calibrator's."""
-    names = names or NAMES
-    data = {"message": sent, "sites": list(names), "timeout": timeout}
-    ticket = job._command("ask", data)["ticket"]
-    replies: dict[str, str] = {}
-
-    def all_there() -> bool:
-        replies.update(job._command("replies", {"ticket": ticket})["replies"])
-        return set(replies) == set(names)
-
-    until(all_there, f"replies of {names}", timeout)
-    return replies
+def send(job: Sites, sent: str, *names: str, timeout: float = 60.0) -> dict[str, str]:
+    """A message of any kind over Ann's connection, past all checks at the calibrator's."""
+    messages = {name: sent.encode() for name in names or NAMES}
+    replies = dict(job._link.ask_all("ask", messages, timeout))
+    assert None not in replies.values()
+    return replies  # type: ignore[return-value]
 
 
-def codes(replies: dict[str, str]) -> set[str]:
-    """The refusal codes, and not a character more."""
-    return {json.loads(text)["refused"] for text in replies.values() if len(json.loads(text)) == 1}
+def code(reply: str) -> str:
+    """The code of a refusal that is not sealed, and not a character more."""
+    facts = json.loads(reply)
+    assert set(facts) == {"privcal", "refused", "signature"}
+    return str(facts["refused"])
 
 
 def ask(job: Sites, name: str, *args: Any, **more: Any) -> Any:
@@ -67,171 +65,76 @@ def ask(job: Sites, name: str, *args: Any, **more: Any) -> Any:
     return list(answer.values) if isinstance(answer, Answer) else answer.code  # type: ignore[attr-defined]
 
 
-# --- jobs ---------------------------------------------------------------------------------
-
-EVIL = """
-from pathlib import Path
-Path({marker!r}).write_text("imported")
-from nvflare.apis.executor import Executor
-class Evil(Executor):
-    def execute(self, task_name, shareable, fl_ctx, abort_signal):
-        return shareable
-"""
-OTHER_CLASS = "nvflare.app_common.np.np_trainer.NPTrainer"
-
-
-def evil_jobs(folder: Path, marker: Path) -> dict[str, Path]:
-    """Jobs that are ours on the server, and something else at the sites."""
-
-    def make(name: str, change: Callable[[dict[str, Any]], Any], **files: str) -> Path:
-        job = job_folder(folder / name)
-        shutil.copytree(job / "app", job / "at_sites")
-        config = job / "at_sites" / "config" / "config_fed_client.json"
-        document = json.loads(config.read_text())
-        change(document)
-        config.write_text(json.dumps(document))
-        for path, text in files.items():
-            place = (
-                job
-                / "at_sites"
-                / path.replace("__", "/").replace("_py", ".py").replace("_toml", ".toml")
-            )
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-        meta = json.loads((job / "meta.json").read_text())
-        meta["deploy_map"] = {"app": ["server"], "at_sites": list(NAMES)}
-        meta["name"] = name
-        (job / "meta.json").write_text(json.dumps(meta))
-        return job
-
-    def executor(**parts: Any) -> Callable[[dict[str, Any]], Any]:
-        return lambda document: document["executors"][0].update(executor=parts)
-
-    def more(**keys: Any) -> Callable[[dict[str, Any]], Any]:
-        return lambda document: document.update(keys)
-
-    code = EVIL.format(marker=str(marker))
-    writer = {"path": "builtins.open", "args": {"file": str(marker), "mode": "w"}}
-    return {
-        "code": make("code", executor(path="evil.Evil", args={}), custom__evil_py=code),
-        "code-beside": make("code-beside", more(), custom__evil_py=code, custom____init___py=code),
-        "other-class": make("other-class", executor(path=OTHER_CLASS, args={})),
-        "arguments": make(
-            "arguments", executor(path=SITE_EXECUTOR, args={"data": "/etc/passwd", "epsilon": 1e6})
-        ),
-        "policy": make("policy", more(), config__privcal_toml="[policy]\nepsilon = 1e6\n"),
-        "component": make("component", more(components=[{"id": "x", **writer}])),
-        "filter": make("filter", more(task_result_filters=[{"tasks": ["*"], "filters": [writer]}])),
-    }
-
-
-REASONS = {
-    "code": "no code",
-    "code-beside": "no code",
-    "other-class": "no other class",
-    "arguments": "without arguments",
-    "policy": "no files but",
-    "component": "no components",
-    "filter": "no filters",
-}
-
-
-def test_jobs_with_code_other_classes_or_arguments_do_not_run(
-    federation: Federation, tmp_path: Path
-) -> None:
-    marker = tmp_path / "marker"
-    before = federation.spent()
-    with session_of(federation.kits / ANN) as session:
-        jobs = evil_jobs(tmp_path, marker)
-        submitted = {name: session.submit_job(str(folder)) for name, folder in jobs.items()}
-        for name, job in submitted.items():
-            until(lambda job=job: "FINISHED" in str(session.get_job_status(job)), "its end")  # type: ignore[misc]
-            said = session.get_job_meta(job)["job_deploy_detail"]
-            assert "server: OK" in said, "not the server refuses, but the sites do"
-            for place in NAMES:
-                [reason] = [line for line in said if line.startswith(f"{place}:")]
-                assert REASONS[name] in reason
-                assert not list((federation.site(place) / job).rglob("app_*"))
-    assert not marker.exists()
-    assert federation.spent() == before
-
-
-@contextlib.contextmanager
-def session_of(kit: Path, name: str = ANN) -> Iterator[Any]:
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-    session = new_secure_session(name, str(kit), timeout=5.0)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
 # --- messages -----------------------------------------------------------------------------
 
 
-def wire_messages(kits: Path) -> dict[str, str]:
-    """A dozen of those in tests/test_federation_messages.py, over the wire."""
-    ann, good = signer(kits), parts.facts_of(question("never"))
+def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
+    """Some of those in tests/test_federation_messages.py, over the wire, and the codes they get."""
+    ann = signer(kits)
+    good = parts.request(question("never"), sites=NAMES)
+    facts = json.loads(good.text())
 
-    def asked(**facts: Any) -> str:
-        return message(ann, json.dumps({**good, **facts}))
+    def asked(**more: Any) -> str:
+        questions = [{**facts["questions"][0], **more}]
+        return message(ann, parts.spelt({**facts, "questions": questions}))
+
+    def timed(**more: Any) -> str:
+        return message(ann, parts.request(question("never"), **{"sites": NAMES, **more}).text())
 
     other, key = parts.certificate(ANN)
-    whole = json.loads(ann.sign(question("never")))
-    louder = whole["question"].replace("500000000", "900000000")
-    site_key = (kits / "site-2" / "startup" / "client.crt").read_text()
+    whole = json.loads(ann.sign(good))
+    louder = whole["request"].replace("500000000", "900000000")
+    sites = (kits / "site-2" / "startup" / "client.crt").read_text()
     return {
-        "NaN": asked(query={"kind": "gap", "temperature": float("nan")}),
-        "negative": asked(query={"kind": "gap", "temperature": -1}),
-        "huge": asked(query={"kind": "gap", "temperature": 1e300}),
-        "kind": asked(query={"kind": "rows"}),
-        "bins": asked(query={"kind": "histogram", "bins": 10**9}),
-        "types": asked(nano_epsilon="1", round=[]),
-        "free": asked(nano_epsilon=0),
-        "deep": message(ann, "[" * 9000),
-        "no JSON": "{",
-        "altered": json.dumps({**whole, "question": louder}),
-        "unsigned": json.dumps({**whole, "signature": ""}),
-        "site's": json.dumps({**whole, "certificate": site_key}),
-        "self-signed": message(type(ann)(ANN, other, key), whole["question"]),
+        "NaN": (asked(query={"kind": "gap", "temperature": float("nan")}), "bad_request"),
+        "negative": (asked(query={"kind": "gap", "temperature": -1}), "bad_request"),
+        "huge": (asked(query={"kind": "gap", "temperature": 1e300}), "bad_request"),
+        "kind": (asked(query={"kind": "rows"}), "bad_request"),
+        "bins": (asked(query={"kind": "histogram", "bins": 10**9}), "bad_request"),
+        "types": (asked(nano_epsilon="1", round=[]), "bad_request"),
+        "free": (asked(nano_epsilon=0), "bad_request"),
+        "deep": (message(ann, "[" * 9000), "bad_request"),
+        "no JSON": ("{", "bad_request"),
+        "altered": (parts.spelt({**whole, "request": louder}), "bad_request"),
+        "unsigned": (parts.spelt({**whole, "signature": ""}), "bad_request"),
+        "site's": (parts.spelt({**whole, "certificate": sites}), "bad_request"),
+        "self-signed": (message(type(ann)(ANN, other, key), whole["request"]), "bad_request"),
+        "version": (parts.spelt({**whole, "privcal": 3}), "version"),
+        "old": (timed(issued=1_700_000_000), "expired"),
+        "elsewhere": (timed(sites=("site-9",)), "addressee"),
     }
 
 
-def test_malformed_questions_get_a_code_and_cost_nothing(
+def test_malformed_late_and_stray_messages_get_a_code_and_cost_nothing(
     federation: Federation, job: Sites
 ) -> None:
     before = federation.spent()
-    for name, sent in wire_messages(federation.kits).items():
-        replies = send(job, sent)
-        assert set(replies.values()) == {'{"refused": "bad_request"}'}, name
+    for name, (sent, refused) in wire_messages(federation.kits).items():
+        assert {code(reply) for reply in send(job, sent).values()} == {refused}, name
     assert federation.spent() == before
 
 
 def test_a_message_too_long_is_not_carried(job: Sites) -> None:
-    said = job._command("ask", {"message": "x" * 40_000, "sites": list(NAMES), "timeout": 5})
-    assert "ticket" not in said
+    replies = job._link.ask_all("ask", {"site-1": b"x" * (MAX_BYTES + 1)}, 2.0)
+    assert dict(replies) == {"site-1": None}
 
 
-def test_a_question_of_another_calibrator_in_this_job_is_refused(
+def test_a_reply_to_another_calibrators_question_is_of_no_use(
     federation: Federation, job: Sites
 ) -> None:
-    before = federation.spent()
-    replies = send(job, signer(federation.kits, BOB).sign(question("bobs")))
-    assert set(replies.values()) == {'{"refused": "asker"}'}
-    assert federation.spent() == before
-
-
-def test_a_calibrator_cannot_speak_to_the_job_of_another(
-    federation: Federation, job: Sites
-) -> None:
-    with session_of(federation.kits / BOB, BOB) as session:
-        for command in ("sites", "replies", "end"):
-            with pytest.raises(Exception, match=r"(?i)authoriz|permi|not allowed"):
-                session.do_app_command(job._job, f"privcal.{command}", {"ticket": 0})
-        with pytest.raises(Exception, match=r"(?i)authoriz|permi|not allowed"):
-            session.abort_job(job._job)
-    assert job._command("sites", {})["sites"] == list(NAMES)
+    """Ann got hold of a question of Bob's, and asks it over her own connection."""
+    request, key = Request.make("question", "bobs", [question("bobs")], NAMES)
+    sent = signer(federation.kits, BOB).sign(request)
+    [(_, reply)] = send(job, sent, "site-1").items()
+    values = federation.ledger("site-1").entries()[-1]
+    assert values.key is not None
+    assert values.key.asker == BOB, "it is charged to whoever signed it"
+    roster = Roster.of_kit(federation.kits / ANN)
+    card = roster.card("site-1")
+    assert card is not None
+    with pytest.raises(ValueError, match="sealed for another key"):
+        open_reply(reply, sent, card, parts.SEAL, request.length)
+    assert open_reply(reply, sent, card, key, request.length).values
 
 
 def test_a_policy_rules_at_each_site(federation: Federation, job: Sites) -> None:
@@ -300,12 +203,24 @@ def self_made(federation: Federation, folder: Path, certified: str | None = None
 
 
 @pytest.mark.parametrize("certified", [None, "site-2"])
-def test_a_calibrator_without_a_valid_certificate_gets_no_session(
+def test_a_calibrator_without_a_calibrators_certificate_reaches_nobody(
     federation: Federation, tmp_path: Path, certified: str | None
 ) -> None:
-    kit = self_made(federation, tmp_path, certified)
-    with pytest.raises(Exception, match=r"."), session_of(kit):
-        pass
+    """Without one there is no connection; with a hospital's, the server passes nothing on."""
+    link = Link(self_made(federation, tmp_path, certified))
+    if certified is None:
+        with pytest.raises(InputError, match="cannot be used"):
+            link.open()
+        return
+    link.open()
+    try:
+        assert link.sites() == []
+        assert dict(link.ask_all("card", {"site-1": b"", "site-2": b""}, 2.0)) == {
+            "site-1": None,
+            "site-2": None,
+        }
+    finally:
+        link.close()
 
 
 def handshake(federation: Federation, certificate: Path | None) -> bytes:
@@ -338,23 +253,26 @@ def test_whoever_has_no_valid_certificate_does_not_get_through_the_handshake(
     assert handshake(federation, federation.site("site-1") / "startup" / "client.crt")
 
 
-def test_a_site_cannot_take_the_place_of_another(federation: Federation, tmp_path: Path) -> None:
-    """Started with the certificate of site-2, a fake site-1 is not registered."""
+def test_a_site_cannot_take_the_place_of_another(
+    federation: Federation, job: Sites, tmp_path: Path
+) -> None:
+    """Started with the certificate of site-2, a fake site-1 is not let in."""
     fake = Path(
         shutil.copytree(federation.site("site-1") / "startup", tmp_path / "site-1" / "startup")
     ).parent
     shutil.copytree(federation.site("site-1") / "local", fake / "local")
     for name in ("client.crt", "client.key"):
         shutil.copy(federation.site("site-2") / "startup" / name, fake / "startup" / name)
-    log = federation.kits / SERVER / "log.txt"
+    log = federation.kits / SERVER / processes.OUTPUT
     participant = processes._Participant(Member("site-1", "org_1"), fake, processes._SITE)
-    _, process, _ = processes._start(participant)
+    process = processes._start(participant).process
+    assert process is not None
     try:
         until(lambda: "as 'site-2' but claimed endpoint 'site-1'" in log.read_text(), "its refusal")
     finally:
         process.kill()
         process.wait()
-    assert "Successfully registered" not in (fake / processes.OUTPUT).read_text()
+    assert isinstance(ask(job, "site-1", "the real one"), list)
 
 
 # --- what nobody may learn ----------------------------------------------------------------
@@ -375,17 +293,17 @@ def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
 def test_nothing_of_a_sites_files_people_or_errors_reaches_the_server_or_the_calibrator(
     federation: Federation, job: Sites, tmp_path: Path
 ) -> None:
-    got = [send(job, signer(federation.kits).sign(question("canary", n))) for n in range(3)]
+    got = [ask(job, name, "canary", n) for n in range(3) for name in NAMES]
     broken = federation.site("site-1") / "data" / f"{CANARY}.csv"
     broken.write_text(f"label,probability,person\n{CANARY}-label,0.5,{CANARY}-person\n")
     before = federation.spent()["site-1"]
     with federation.settings("site-1", data=json.dumps(str(broken))):
-        got.append(send(job, signer(federation.kits).sign(question("broken"))))
-    assert got[-1]["site-1"] == '{"refused": "unavailable"}'
+        got.append(ask(job, "site-1", "broken"))
+    assert got[-1] == "unavailable"
     assert federation.spent()["site-1"] == before
     with federation.settings("site-1", data=json.dumps(str(broken) + ".gone")):
-        got.append(send(job, signer(federation.kits).sign(question("gone"))))
-    assert got[-1]["site-1"] == '{"refused": "unavailable"}'
+        got.append(ask(job, "site-1", "gone"))
+    assert got[-1] == "unavailable"
     noted = (federation.site("site-1") / "local" / ERRORS).read_text()
     assert f"{CANARY}-label" in noted or f"{CANARY}.csv" in noted, "its owner is told"
     assert CANARY not in json.dumps(got)

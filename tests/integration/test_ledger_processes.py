@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 import privcal
+from privcal.campaign import Campaign
 from privcal.privacy.epsilon import NANO
+from privcal.privacy.ledger import Asking, Key
 from privcal.queries import Gap
 from tests.conftest import random_scores
 
@@ -49,10 +51,8 @@ def in_child(work: Callable[[int], None]) -> tuple[int, bytes]:
     return os.waitstatus_to_exitcode(status), said
 
 
-def answer_and_die_at(
-    step: int, path: Path, fd: int, make: Callable[[], privcal.Source] | None = None
-) -> None:
-    """Answer a request, but SIGKILL this process as the `step`-th line of our code begins."""
+def die_at(step: int, work: Callable[[], Any]) -> Any:
+    """Do it, but SIGKILL this process as the `step`-th line of our code begins."""
     steps = 0
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -65,10 +65,18 @@ def answer_and_die_at(
                 os.kill(os.getpid(), signal.SIGKILL)
         return trace
 
-    asked = source(path) if make is None else make()
     sys.settrace(trace)
-    values = asked.answer(Gap(), 0.25, "r").values.tolist()
-    sys.settrace(None)
+    try:
+        return work()
+    finally:
+        sys.settrace(None)
+
+
+def answer_and_die_at(
+    step: int, path: Path, fd: int, make: Callable[[], privcal.Source] | None = None
+) -> None:
+    asked = source(path) if make is None else make()
+    values = die_at(step, lambda: asked.answer(Gap(), 0.25, "r")).values.tolist()
     os.write(fd, json.dumps(values).encode())
 
 
@@ -232,9 +240,136 @@ def test_two_runs_at_once_do_not_use_a_budget_up_for_nothing(
     codes = sorted(run.returncode for run in runs)
     assert {privcal.Ledger(f"{file}.ledger").nano_spent for file in files} == {NANO}, said
     assert codes == [0, 1], said
-    text = said[0] + said[1]
-    assert (
-        "another run is asking" in text or "over_budget" in text
-    )  # at once, or one after the other
+    text = said[0] + said[1]  # at once, or one after the other
+    assert "another run is writing" in text or "reserved" in text or "over_budget" in text
     assert [privcal.load_map(p).private for p in tmp_path.glob("?.json")] == [True]
     assert not list(tmp_path.glob("*.campaign"))
+
+
+def test_the_record_of_a_campaign_is_one_runs_until_its_process_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "m.json.campaign"
+
+    def hold(fd: int) -> None:
+        Campaign.start(folder, {"campaign": "c"})
+        os.write(fd, b"held")
+        signal.pause()
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        hold(write)
+    assert os.read(read, 4) == b"held"
+    for take in (lambda: Campaign.start(folder, {}), lambda: Campaign.resume(folder)):
+        with pytest.raises(privcal.CalibrationError, match="another run is writing"):
+            take()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert Campaign.resume(folder).plan == {"campaign": "c"}
+    os.close(read)
+    os.close(write)
+
+
+def test_two_runs_whose_sum_fits_may_run_side_by_side(tmp_path: Path) -> None:
+    scores = random_scores(30)
+    np.savez(tmp_path / "a.npz", logits=scores.outputs.array, labels=scores.labels)
+    privcal.create_ledgers(tmp_path / "a.npz", per_row=True)
+    command = [sys.executable, "-c", "from privcal.cli import main; main()", "calibrate"]
+    runs = [
+        subprocess.Popen(
+            [*command, str(tmp_path / "a.npz"), "--epsilon", "0.5", "--out", str(tmp_path / out)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for out in ("one.json", "two.json")
+    ]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    assert privcal.Ledger(tmp_path / "a.npz.ledger").nano_spent == NANO
+
+
+def calibrate_when_all_have_offered(path: Path, number: int, barrier: Any, said: Any) -> None:
+    class Slow(privcal.Source):
+        def offer(self, *args: Any, **more: Any) -> str | None:
+            code = super().offer(*args, **more)
+            barrier.wait(60)
+            return code
+
+    try:
+        one = Slow(random_scores(30), ledger=path)
+        privcal.calibrate([one], "acc-t", 0.4, campaign=f"c{number}")
+        said.put("map")
+    except privcal.CalibrationError as stopped:
+        said.put("reserved" if "reserved" in str(stopped) else str(stopped))
+
+
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+def test_four_processes_with_budget_for_two_get_two_maps_and_spend_nothing_else(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "shared.db"
+    privcal.Ledger.create(path, unit="row")
+    fork = multiprocessing.get_context("fork")
+    barrier, said = fork.Barrier(4), fork.SimpleQueue()
+    runs = [
+        fork.Process(target=calibrate_when_all_have_offered, args=(path, n, barrier, said))
+        for n in range(4)
+    ]
+    for run in runs:
+        run.start()
+    heard = sorted(said.get() for _ in runs)
+    for run in runs:
+        run.join()
+    assert heard == ["map", "map", "reserved", "reserved"]
+    assert privcal.Ledger(path).nano_spent == 8 * NANO // 10
+    assert privcal.Ledger(path).reserved() == []
+
+
+def test_killed_between_reserving_and_the_first_charge_a_campaign_goes_on_and_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "killed.db"
+    privcal.Ledger.create(path, unit="row")
+
+    def run(fd: int) -> None:
+        monkeypatch.setattr(
+            privcal.Source, "answer", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        )
+        privcal.calibrate([source(path)], "acc-t", 0.8, campaign="killed")
+
+    assert in_child(run)[0] == -signal.SIGKILL
+    ledger = privcal.Ledger(path)
+    assert ledger.nano_spent == 0
+    assert [(one.campaign, one.nano) for one in ledger.reserved()] == [("killed", 8 * NANO // 10)]
+    with pytest.raises(privcal.Refused, match="reserved"):
+        source(path).answer(Gap(), 0.3, "other")
+    privcal.calibrate([source(path)], "acc-t", 0.8, campaign="killed")
+    assert (ledger.nano_spent, ledger.reserved()) == (8 * NANO // 10, [])
+
+
+def test_killed_at_any_step_of_an_offer_a_source_has_reserved_all_or_nothing(
+    tmp_path: Path,
+) -> None:
+    asked = [Asking(Key("local", "c", 0, i), Gap(1 + i / 10), NANO // 5) for i in range(4)]
+    whole = [("c", 8 * NANO // 10)]
+    outcomes = set()
+    for step in range(1, 4000, 31):
+        path = tmp_path / f"{step}.db"
+        privcal.Ledger.create(path, unit="row")
+
+        def offer(fd: int, step: int = step, path: Path = path) -> None:
+            die_at(step, lambda: source(path).offer(asked, "c"))
+            os.write(fd, b"reserved")
+
+        code, said = in_child(offer)
+        ledger = privcal.Ledger(path)
+        reserved = [(one.campaign, one.nano) for one in ledger.reserved()]
+        assert reserved in ([], whole)
+        assert reserved == whole or not said
+        assert ledger.nano_spent == 0
+        assert source(path).offer(asked, "c") is None
+        outcomes.add(bool(reserved))
+        if code == 0:
+            break
+    else:
+        pytest.fail("the offer never came to its end")
+    assert outcomes == {False, True}

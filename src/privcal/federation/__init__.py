@@ -1,6 +1,7 @@
-"""The same calibration over NVIDIA FLARE: every source a site of its own, on its own machine.
+"""The same calibration over a network: every source a site of its own, on its own machine.
 
-The loop of `privcal.calibrate` runs at the calibrator. A FLARE job carries its questions to the
-sites: on the server a relay that computes nothing, at each site an executor that belongs to the
-site's own installation and takes nothing from the job but a signed question.
+The loop of `privcal.calibrate` runs at the calibrator (`panel`). Its signed requests (`messages`)
+go over cells of NVIDIA FLARE (`cells`), through a server that reads none of them (`server`), to the
+sites (`service`), each of which answers in a child process that has the data and no network
+(`worker`). Who takes part is made by `kits` and `authority`; who has which keys is in the `roster`.
 """

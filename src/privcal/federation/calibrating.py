@@ -13,7 +13,7 @@ from privcal.campaign import Campaign, Recorded
 
 @contextmanager
 def distant(kit: Path, campaign: Campaign, **settings: Any) -> Iterator[Panel]:
-    """The sites behind a calibrator's kit, while a job of ours runs at them."""
+    """The sites behind a calibrator's kit, while it is connected."""
     from privcal.federation.panel import Sites
 
     with Sites(kit, **settings) as sites:

@@ -1,4 +1,4 @@
-"""`privcal federation`: init, check, up, down."""
+"""`privcal federation`: init, check, roster, serve, up, down."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.console import Json, human, print_json
+from privcal.console import Json, errors, human, print_json
 from privcal.errors import InputError
+from privcal.federation import authority_commands
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,14 +37,16 @@ def init(
 
     The project file has a `name`; `[server]` with `host` and `port`; for each data owner a
     `[[sites]]` with `name` and `org`; for each who may ask a `[[calibrators]]` with `name`
-    (an e-mail address) and `org`.
+    (an e-mail address) and `org`. Optionally `[certificates]` with `days`, for which a
+    participant's certificate is good (730), and `authority_days`, after which all kits must be
+    made anew (3650).
 
     Give each participant their own folder, over a way that nobody else reads. The folder `ca`
     is for none of them.
 
     Example: `privcal federation init project.toml --out kits`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation.kits import init as make
 
     made = make(project, out)
@@ -66,11 +69,11 @@ def check(
 ) -> None:
     """Is a participant's folder closed? Exits with 1 where it is not.
 
-    Looks at what FLARE would use, whoever wrote it. Run it when a kit arrives, and again after
-    any change in `local/`.
+    Run it when a kit arrives, when a site was set up, and now and then.
 
     Example: `privcal federation check kits/hospital-1`
     """
+    need_flare()
     from privcal.federation.checks import check as look
     from privcal.federation.checks import closed
 
@@ -79,8 +82,9 @@ def check(
     for name in ("", "rule", "finding"):
         table.add_column(name)
     for finding in findings:
-        close = f"\nto close it: {finding.remedy}" if finding.remedy else ""
-        table.add_row("ok" if finding.ok else "OPEN", finding.rule, finding.sentence + close)
+        close = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
+        state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
+        table.add_row(state, finding.rule, finding.sentence + close)
     console = human(as_json)
     console.print(table)
     number = sum(not finding.ok for finding in findings)
@@ -93,13 +97,76 @@ def check(
                 "kit": str(kit),
                 "closed": closed(findings),
                 "findings": [
-                    {"rule": f.rule, "ok": f.ok, "sentence": f.sentence, "remedy": f.remedy}
+                    {
+                        "rule": f.rule,
+                        "ok": f.ok,
+                        "warn": f.warn,
+                        "sentence": f.sentence,
+                        "remedy": f.remedy,
+                    }
                     for f in findings
                 ],
             }
         )
     if number:
         raise typer.Exit(1)
+
+
+@app.command()
+def roster(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Your folder, as a calibrator.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write it here too, to be sent to the sites' owners.")
+    ] = None,
+    new_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SITE",
+            help="Take the new keys of this site: after you asked its owner. May be repeated.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Gather the keys of the sites that are connected into your roster.
+
+    Sites make their keys themselves; replies are believed only if they are signed with them.
+    Compare the digest with the sites' owners over the phone: it is the same wherever nobody
+    meddled. Run it again when a site has joined or made new keys.
+
+    Example: `privcal federation roster kits/me@lab.org --out roster.json`
+    """
+    need_flare()
+    from privcal.federation.panel import gather
+    from privcal.federation.roster import Roster, pin
+    from privcal.federation.roster_commands import say_changes
+
+    def warn(text: str) -> None:
+        errors.print(text, soft_wrap=True)
+
+    changes = pin(kit, gather(kit, warn), rekeyed=new_keys or ())
+    found = Roster.of_kit(kit)
+    if out is not None:
+        found.save(out)
+    say_changes(human(as_json), found, changes)
+    if as_json:
+        sites = [card.site for card in found.cards]
+        print_json({"digest": found.digest, "sites": sites, **vars(changes)})
+
+
+@app.command()
+def serve(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's folder.")],
+) -> None:
+    """Be the federation's server, in the foreground, until stopped.
+
+    It carries messages between calibrators and sites and can read no answer.
+
+    Example: `privcal federation serve kits/fl.example.org`
+    """
+    need_flare()
+    from privcal.federation.processes import be
+
+    be(kit, "server")
 
 
 @app.command()
@@ -125,7 +192,7 @@ def up(
 
     Examples: `privcal federation up kits`, `privcal federation up --demo`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation import demo as example
     from privcal.federation import processes
 
@@ -160,11 +227,11 @@ def up(
 
 @app.command()
 def down(kits: Kits = Path(), as_json: Json = False) -> None:
-    """Stop a federation's server, sites and jobs on this machine; none is left.
+    """Stop a federation's server and sites on this machine; nothing of them is left.
 
     Example: `privcal federation down kits`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation import processes
 
     count = processes.down(kits)
@@ -173,6 +240,9 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
         print_json({"kits": str(kits), "stopped": count})
 
 
-def _need_flare() -> None:
+authority_commands.mount(app)
+
+
+def need_flare() -> None:
     if find_spec("nvflare") is None:
         raise InputError("a federation needs NVIDIA FLARE: pip install privcal[federation]")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from privcal.datasets import cifar10c
-from privcal.federation import site
+from privcal.federation import roster, site
 from privcal.federation.kits import provision
 from privcal.federation.project import Member, Project
 from privcal.privacy.policy import Policy
@@ -41,11 +41,22 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
             mine = scores.take(rows)
             np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
             data.chmod(0o600)
-            site.init(folder / member.name, data, Policy(EPSILON, model=MODEL))
+            rules = Policy(EPSILON, model=MODEL)
+            site.init(folder / member.name, data, rules, warn=lambda text: None)  # bundled rows
+        meet(folder, project)
     except BaseException:
         shutil.rmtree(folder)  # half a federation would look like a whole one
         raise
     return made
+
+
+def meet(kits: Path, project: Project) -> None:
+    """Everybody has everybody's keys, as if their owners had met."""
+    sites = [kits / member.name for member in project.sites]
+    for calibrator in project.calibrators:
+        roster.pin(kits / calibrator.name, [roster.Card.of_site(folder) for folder in sites])
+        for folder in sites:
+            roster.accept(folder, kits / calibrator.name / "roster.json")
 
 
 def _free_port() -> int:

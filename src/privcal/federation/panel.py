@@ -1,15 +1,13 @@
-"""The calibrator's way to the sites: a FLARE job that carries signed questions to them."""
+"""The calibrator's way to the sites: signed requests out, sealed replies back."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import math
-import tempfile
+import logging
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,17 @@ import numpy as np
 from privcal.calibrate import Question
 from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
-from privcal.federation.messages import Signer, read_reply
-from privcal.federation.names import RELAY, SITE_EXECUTOR, TASK
-from privcal.privacy.epsilon import NANO
+from privcal.federation import revocations
+from privcal.federation.messages import (
+    LIFETIME,
+    MAX_LIFETIME,
+    Reply,
+    Request,
+    Signer,
+    open_reply,
+)
+from privcal.federation.roster import Card, Roster
+from privcal.plausible import MAX_ROWS, beyond
 from privcal.privacy.ledger import Key
 from privcal.queries import GRID
 from privcal.source import Answer
@@ -28,15 +34,24 @@ TIMEOUT = 120
 """Seconds a site has for one reply. A reply that comes later is paid for all the same: the next
 attempt at the same campaign gets it."""
 
-BEYOND = 1e-9
-"""An honest answer is taken for a lie with at most this probability."""
+AGAIN = 30.0
+"""Seconds after which a request is sent once more: what carried it may have died. At the site it
+is the same request, and costs nothing again."""
 
-_POLL, _PATIENCE = 0.1, 10.0
-"""Seconds between two looks for replies, and until the server is given up."""
+GIVEN_UP = 10.0
+"""Seconds without a connection after which the server is given up."""
+
+SENT = 0.3
+"""Seconds for a message on its way, where no reply is waited for."""
+
+SERVER = "server"
+"""What FLARE calls the cell of every server."""
+
+_POLL = 0.05
 
 
 class Sites:
-    """The sites of a federation, as a panel; a context manager, because a job runs meanwhile."""
+    """The sites of a federation, as a panel; a context manager, because it is connected meanwhile."""
 
     rows_per_person: int
 
@@ -45,176 +60,226 @@ class Sites:
         kit: str | Path,
         *,
         rows_per_person: int = 1,
-        max_rows: int | None = None,
+        max_rows: int = MAX_ROWS,
         timeout: int = TIMEOUT,
-        wait: float = 60.0,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.kit = Path(kit)
         if not (self.kit / "startup" / "fed_admin.json").is_file():
             raise InputError(f"{kit} is not a calibrator's start-up kit")
         self._signer = Signer.of_kit(self.kit / "startup")
+        self._roster = Roster.of_kit(self.kit)
+        if not self._roster.cards:
+            raise InputError(
+                f"{kit} has no roster yet: run privcal federation roster {kit}, and compare its "
+                "digest with the sites' owners"
+            )
         self.asker = self._signer.name
         self.rows_per_person, self.max_rows = rows_per_person, max_rows
-        self._timeout, self._wait = timeout, wait
+        self._timeout, self._warn = timeout, warn
         self.names: Sequence[str] = ()
         self.travelled = 0
-        """Characters of questions and replies so far."""
-        self._session: Any = None
-        self._job = ""
+        """Characters of requests and replies so far."""
+        self._link = Link(self.kit)
+        self._campaign: str | None = None
 
     def __enter__(self) -> Sites:
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-
+        self._link.open()
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                self._session = new_secure_session(self.asker, str(self.kit), timeout=10.0)
-        except Exception as error:
-            raise CalibrationError(
-                f"the federation's server cannot be reached with {self.kit} ({error})", ()
-            ) from None
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                self._job = self._session.submit_job(str(job_folder(Path(folder))))
-            self.names = self._sites()
+            self.names = self._present()
+            if not self.names:
+                raise CalibrationError("no site of the roster is connected", ())
         except BaseException:
-            self.__exit__()
+            self._link.close()
             raise
         return self
 
     def __exit__(self, *problem: object) -> None:
-        with contextlib.suppress(Exception):
-            self._command("end", {})
-        with contextlib.suppress(Exception):
-            self._session.close()
+        self._link.close()
 
-    def _sites(self) -> list[str]:
-        """The sites that run the job, once it runs and their number is settled."""
-        deadline = time.monotonic() + self._wait
-        seen: list[str] = []
-        while time.monotonic() < deadline:
-            time.sleep(0.5)
-            try:
-                found = [str(name) for name in self._command("sites", {})["sites"]]
-            except Exception:
-                status = str(self._session.get_job_status(self._job))
-                if status.startswith(("FINISHED", "ABORTED", "ABANDONED", "FAILED")):
-                    raise InputError(
-                        f"the job that asks the sites did not run ({status})"
-                    ) from None
+    def _present(self) -> list[str]:
+        """The sites that are connected, with the keys that the roster says, and not revoked."""
+        found = []
+        revoked = revocations.load(self.kit)
+        cards = {card.site: b"" for card in self._roster.cards}
+        for name, text in self._link.ask_all("card", cards, 10.0):
+            if text is None:
                 continue
-            if found and found == seen:
-                return found
-            seen = found
-        raise CalibrationError("no site of the federation took the job", ())
+            try:
+                card = Card.read(text)
+                same = card.keys == self._card(name).keys
+            except InputError:
+                same = False
+            if not same:
+                self._warn(
+                    f"{name} has other keys than your roster says, and is not asked: see "
+                    f"privcal federation roster {self.kit}"
+                )
+            elif revoked.refuses(name, self._card(name).fingerprint):
+                self._warn(f"{name} is revoked, and is not asked")
+            else:
+                found.append(name)
+        return sorted(found)
 
-    def hold(self) -> None:
-        """Distant sites answer whoever may ask."""
-
-    def release(self) -> None:
-        """Nothing is held."""
+    def _card(self, name: str) -> Card:
+        card = self._roster.card(name)
+        assert card is not None
+        return card
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Nothing is known of distant sites before they are asked."""
-        return {}
+        """Who would not answer all of these; whoever would has reserved what they cost."""
+        if not questions:
+            return {}
+        self._campaign = questions[0].campaign
+        refused = {}
+        for name, reply in self._ask("offer", self.names, self._campaign, questions):
+            if isinstance(reply, Exception):
+                refused[name] = getattr(reply, "code", None) or str(reply)
+        return refused
+
+    def release(self) -> None:
+        """The campaign is over: what is still kept for it, others may have."""
+        if self._campaign is not None:
+            for _ in self._ask("release", self.names, self._campaign, (), timeout=SENT):
+                pass  # it was sent, and what they say to it does not matter
 
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
-        message = self._signer.sign(question)
-        self.travelled += len(message) * len(names)
-        request = {"message": message, "sites": list(names), "timeout": self._timeout}
-        ticket = self._insist("ask", request)["ticket"]
-        left = list(names)
-        deadline = time.monotonic() + self._timeout + 5
-        while left and time.monotonic() < deadline:
-            time.sleep(_POLL)
-            replies = self._insist("replies", {"ticket": ticket})["replies"]
-            for name in [n for n in left if n in replies]:
-                left.remove(name)
-                self.travelled += len(replies[name])
-                yield name, self._answer(replies[name], question)
-        for name in left:
-            yield name, Unusable("late")
+        for name, reply in self._ask("question", names, question.campaign, [question]):
+            yield name, self._answer(reply, question)
 
-    def _answer(self, text: str, question: Question) -> Answer | Exception:
+    def _ask(
+        self,
+        kind: str,
+        names: Sequence[str],
+        campaign: str,
+        questions: Sequence[Question],
+        timeout: float | None = None,
+    ) -> Iterator[tuple[str, Reply | Exception]]:
+        timeout = timeout or self._timeout
+        lifetime = min(MAX_LIFETIME, max(LIFETIME, 2 * int(timeout)))
+        request, key = Request.make(kind, campaign, questions, names, lifetime=lifetime)
+        message = self._signer.sign(request)
+        self.travelled += len(message) * len(names)
+        sent = {name: message.encode() for name in names}
+        for name, reply in self._link.ask_all("ask", sent, timeout):
+            if reply is None:
+                yield name, Unusable("late")
+                continue
+            self.travelled += len(reply)
+            try:
+                read = open_reply(reply, message, self._card(name), key, request.length)
+            except ValueError as error:
+                yield name, Unusable(str(error))
+            else:
+                yield name, Refused(read.refused) if read.refused else read
+
+    def _answer(self, reply: Reply | Exception, question: Question) -> Answer | Exception:
         """A reply is never trusted: whatever is odd about it, it is not used, with a reason."""
-        if not text:
-            return Unusable("failed")
-        try:
-            reply = read_reply(text, question.query.length)
-        except ValueError as error:
-            return Unusable(str(error))
-        if reply.refused:
-            return Refused(reply.refused)
+        if isinstance(reply, Exception):
+            return reply
         if reply.rows_per_person != self.rows_per_person:
             return Unusable(f"counts {reply.rows_per_person} rows of a person")
-        bounds = [n for n in (reply.max_rows, self.max_rows) if n is not None]
-        if bounds and beyond(reply.values, min(bounds), reply.rows_per_person, question):
+        most = min(self.max_rows, reply.max_rows or self.max_rows)
+        if beyond(reply.values, most, reply.rows_per_person, question):
             return Unusable("beyond what its rows and the noise can give")
         key = Key.parse(self.asker, question.request_id)
         return Answer(
             np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key, reply.ledger
         )
 
-    def _insist(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
-        """A command that must not fail for long. (Asking twice costs no site anything.)"""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+
+def gather(kit: Path, warn: Callable[[str], None] = lambda text: None) -> list[Card]:
+    """The cards of all sites that are connected; whose they are is not yet verified."""
+    link = Link(kit)
+    link.open()
+    try:
+        cards = []
+        for name, text in link.ask_all("card", dict.fromkeys(link.sites(), b""), 10.0):
             try:
-                return self._command(name, data)
-            except Exception as error:
-                if time.monotonic() > deadline:
-                    raise CalibrationError(
-                        f"the federation's server does not answer any more ({error})", ()
-                    ) from None
+                card = Card.read(text)
+                if card.site != name:
+                    raise InputError(f"it is that of {card.site}")
+                cards.append(card)
+            except InputError as error:
+                warn(f"{name} shows no card that can be used: {error}")
+        return cards
+    finally:
+        link.close()
+
+
+class Link:
+    """A calibrator's connection to the server: bytes to many sites, and back what each replies."""
+
+    def __init__(self, kit: Path) -> None:
+        self._kit = kit
+        self._cell: Any = None
+
+    def open(self) -> None:
+        from privcal.federation.cells import calibrator_cell
+
+        for library in ("nvflare", "asyncio", "aiohttp"):  # one sentence of ours says it better
+            logging.getLogger(library).setLevel(logging.CRITICAL + 1)
+        self._cell = calibrator_cell(self._kit)
+        self._cell.start()
+        if not self._connected(GIVEN_UP):
+            self.close()
+            raise CalibrationError(
+                f"the federation's server cannot be reached with {self._kit}", ()
+            )
+
+    def close(self) -> None:
+        if self._cell is not None:
+            self._cell.stop()
+
+    def _connected(self, patience: float) -> bool:
+        end = time.monotonic() + patience
+        while not self._cell.is_backbone_ready():
+            if time.monotonic() > end:
+                return False
             time.sleep(_POLL)
+        return True
 
-    def _command(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self._session.do_app_command(self._job, f"privcal.{name}", data)
-        return found
+    def sites(self) -> list[str]:
+        """Who is connected now, as the server says."""
+        [(_, text)] = self.ask_all("sites", {SERVER: b""}, 10.0)
+        return [] if not text else text.split("\n")
 
+    def ask_all(
+        self, topic: str, messages: dict[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, str | None]]:
+        """What each replies, in whatever order it comes; None from who does not in time."""
+        replies: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+        end = time.monotonic() + timeout
+        for name, message in messages.items():
+            # Daemons: Ctrl-C does not wait for a site.
+            threading.Thread(
+                target=lambda *given: replies.put((given[1], self._ask(*given))),
+                args=(topic, name, message, end),
+                daemon=True,
+            ).start()
+        left = len(messages)
+        while left:
+            try:
+                reply = replies.get(timeout=1.0)
+            except Empty:
+                if not self._connected(GIVEN_UP):
+                    raise CalibrationError(
+                        "the federation's server does not answer any more", ()
+                    ) from None
+                continue
+            left -= 1
+            yield reply
 
-def beyond(values: Sequence[int], max_rows: int, rows_per_person: int, question: Question) -> bool:
-    """Whether no honest site of so many rows answers this, but with probability `BEYOND`.
+    def _ask(self, topic: str, site: str, message: bytes, end: float) -> str | None:
+        from privcal.federation.cells import ask
 
-    The exact sums of n rows are at most n bounds in L1. Each number's noise is at most t with
-    probability above 1 − 2 exp(−tε/Δ), so for k numbers t = Δ/ε · log(2k / BEYOND) is exceeded
-    by any of them with probability below `BEYOND`.
-    """
-    bound = question.query.bound
-    scale = rows_per_person * bound * NANO / question.nano_epsilon
-    noise = scale * math.log(2 * len(values) / BEYOND)
-    return sum(max(0.0, abs(v) - noise) for v in values) > max_rows * bound
-
-
-def job_folder(folder: Path) -> Path:
-    """The job: our relay on the server, our executor at the sites, and nothing else.
-
-    It is written by hand because FLARE's own job builder copies source code into a job, which
-    these sites refuse.
-    """
-    job = folder / "privcal-campaign"
-    config = job / "app" / "config"
-    config.mkdir(parents=True)
-    files = {
-        job / "meta.json": {
-            "name": "privcal-campaign",
-            "resource_spec": {},
-            "min_clients": 1,
-            "deploy_map": {"app": ["@ALL"]},
-        },
-        config / "config_fed_server.json": {
-            "format_version": 2,
-            "server": {"task_request_interval": 0.2},
-            "workflows": [{"id": "relay", "path": RELAY, "args": {}}],
-            "components": [],
-        },
-        config / "config_fed_client.json": {
-            "format_version": 2,
-            "executors": [{"tasks": [TASK], "executor": {"path": SITE_EXECUTOR, "args": {}}}],
-            "components": [],
-        },
-    }
-    for path, content in files.items():
-        path.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    return job
+        while (left := end - time.monotonic()) > 0:
+            reply = ask(self._cell, topic, site, message, min(left, AGAIN))
+            if reply is not None:
+                return reply.decode("utf-8", "replace")
+            if topic != "ask" and self._cell.is_backbone_ready():
+                return None  # not connected just now
+            time.sleep(min(left, 1.0))
+        return None

@@ -8,24 +8,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from privcal.errors import InputError
+from privcal.federation import server, service
 from privcal.federation.kits import load
 from privcal.federation.project import Member
 from privcal.files import replacing
-from privcal.privacy.marks import default_marks
 
 PIDS = "processes.json"
 OUTPUT = "output.txt"
-_SERVER = "nvflare.private.fed.app.server.server_train"
-_SITE = "nvflare.private.fed.app.client.client_train"
-_ANY = "nvflare.private.fed.app."  # jobs too: those have process groups of their own
-_READY = {_SERVER: "Server started", _SITE: "Successfully registered client"}
-# Nothing else of the caller's environment is for a site to know.
-_PASSED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "SSL_CERT_FILE")
+MAX_OUTPUT = 1 << 20
+_SERVER = "privcal.federation.server"
+_SITE = "privcal.federation.service"
+_ANY = "privcal.federation."  # the children that read data too
+_READY = {_SERVER: server.READY, _SITE: service.READY}
+# Nothing else of the caller's environment is for a participant to know.
+_PASSED = (
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "VIRTUAL_ENV",
+    "SSL_CERT_FILE",
+    "PRIVCAL_MARKS",
+    "POLARS_SKIP_CPU_CHECK",
+)
 
 
 @dataclass(frozen=True)
@@ -36,13 +46,32 @@ class _Participant:
 
     @property
     def command(self) -> list[str]:
-        site = self.module == _SITE
-        return [
-            *(sys.executable, "-u", "-m", self.module, "-m", str(self.folder)),
-            *("-s", "fed_client.json" if site else "fed_server.json"),
-            *("--set", "secure_train=true", *([f"uid={self.member.name}"] if site else [])),
-            *(f"org={self.member.org}", "config_folder=config"),
-        ]
+        # -P: nothing is imported from the folder it is started in.
+        return [sys.executable, "-u", "-P", "-m", self.module, str(self.folder)]
+
+
+@dataclass(frozen=True)
+class _Starting:
+    participant: _Participant
+    process: subprocess.Popen[bytes] | None
+    """None where it runs already."""
+    before: int
+    """How much it had said by then."""
+
+
+def be(folder: Path, kind: str) -> None:
+    """Become a participant: this process, in the foreground, with an environment of its own."""
+    folder = folder.resolve()
+    if not (
+        folder / "startup" / ("fed_client.json" if kind == "site" else "fed_server.json")
+    ).is_file():
+        raise InputError(f"{folder} is not a {kind}'s start-up kit")
+    participant = _Participant(
+        Member(folder.name, ""), folder, _SITE if kind == "site" else _SERVER
+    )
+    os.umask(0o077)
+    os.chdir(folder)
+    os.execve(sys.executable, participant.command, _environment(folder))
 
 
 def up(
@@ -53,28 +82,22 @@ def up(
     `sites`: names, all where not given. Without `server`, only sites are started here.
     """
     kits = kits.resolve()
-    if any(letter.isspace() or letter in "'\"\\" for letter in str(kits)):
-        # FLARE builds a job's command as one text and splits it again.
-        raise InputError(
-            f"FLARE cannot run jobs below {str(kits)!r}: move it to a path without spaces"
-        )
     wanted = _participants(kits, sites, server)
     alive = {p.member.name for p in wanted if _mains(p)}
-    if server and wanted[0].member.name not in alive:
-        # Sites that outlived their server hold a session that a new server does not know.
-        _stop([p.folder for p in wanted])
-        alive = set()
-    starting: list[tuple[_Participant, subprocess.Popen[bytes], int]] = []
+    starting: list[_Starting] = []
+    # Sites that outlived their server will say so when they have found the new one.
+    lost = server and wanted[0].member.name not in alive
     try:
         for participant in wanted:
             if participant.member.name not in alive:
-                _stop([participant.folder])  # jobs of a process that crashed
+                _stop([participant.folder])  # what a process that crashed left
                 starting.append(_start(participant))
-                if participant.module == _SERVER:
-                    _wait(starting, timeout)
+            elif lost:
+                size = (participant.folder / OUTPUT).stat().st_size
+                starting.append(_Starting(participant, None, size))
         _wait(starting, timeout)
     except BaseException:
-        _stop([participant.folder for participant, _, _ in starting])
+        _stop([one.participant.folder for one in starting if one.process is not None])
         raise
     finally:
         pids = running(kits)
@@ -84,7 +107,7 @@ def up(
 
 
 def down(kits: Path) -> int:
-    """Stop every process of a folder's participants, jobs included; how many there were."""
+    """Stop every process of a folder's participants; how many there were."""
     kits = kits.resolve()
     count = _stop([p.folder for p in _participants(kits, None, True)])
     (kits / PIDS).unlink(missing_ok=True)
@@ -112,26 +135,29 @@ def _participants(kits: Path, sites: Sequence[str] | None, server: bool) -> list
     return found
 
 
-def _start(participant: _Participant) -> tuple[_Participant, subprocess.Popen[bytes], int]:
-    folder = participant.folder
-    own = {}
+def _environment(folder: Path) -> Mapping[str, str]:
+    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
     for variable, name in (("HOME", "home"), ("TMPDIR", "tmp")):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
-        own[variable] = str(folder / name)
-    environment = {name: os.environ[name] for name in _PASSED if name in os.environ} | own
-    environment["PRIVCAL_MARKS"] = str(
-        default_marks()
-    )  # the owner's: its ledger was made with them
+        environment[variable] = str(folder / name)
     if path := environment.get("PYTHONPATH"):  # what it says is seen from here
         places = [os.path.abspath(place) for place in path.split(os.pathsep) if place]
         environment["PYTHONPATH"] = os.pathsep.join(places)
-    output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return environment
+
+
+def _start(participant: _Participant) -> _Starting:
+    folder = participant.folder
+    path = folder / OUTPUT
+    if path.exists() and path.stat().st_size > MAX_OUTPUT:
+        path.replace(folder / f"{OUTPUT}.1")
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     before = os.fstat(output).st_size
     try:
         process = subprocess.Popen(
             participant.command,
             cwd=folder,
-            env=environment,
+            env=_environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -140,20 +166,20 @@ def _start(participant: _Participant) -> tuple[_Participant, subprocess.Popen[by
         )
     finally:
         os.close(output)
-    return participant, process, before
+    return _Starting(participant, process, before)
 
 
-def _wait(
-    starting: Iterable[tuple[_Participant, subprocess.Popen[bytes], int]], timeout: float
-) -> None:
+def _wait(starting: Iterable[_Starting], timeout: float) -> None:
     """Until each has said, since it was started, that it is ready."""
     end = time.monotonic() + timeout
-    for participant, process, before in starting:
+    for one in starting:
+        participant = one.participant
         path = participant.folder / OUTPUT
         while True:
-            gone = process.poll() is not None  # first: what it said last must be read
+            # First: what it said last must be read.
+            gone = one.process is not None and one.process.poll() is not None
             with path.open("rb") as output:
-                output.seek(before)
+                output.seek(one.before)
                 if _READY[participant.module].encode() in output.read():
                     break
             if gone:
@@ -167,7 +193,7 @@ def _wait(
 
 
 def _mains(participant: _Participant) -> list[int]:
-    """The participant's own process, without its jobs."""
+    """The participant's own process, without its children."""
     return [pid for pid, words in _processes([participant.folder]) if participant.module in words]
 
 
@@ -176,7 +202,7 @@ def _stop(folders: Sequence[Path]) -> int:
     count = len(_processes(folders))
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
         end = time.monotonic() + patience
-        while left := _processes(folders):  # again and again: a job may start while we stop
+        while left := _processes(folders):  # again and again: one may start while we stop
             for pid, _ in left:
                 try:
                     os.kill(pid, number)
@@ -191,7 +217,7 @@ def _stop(folders: Sequence[Path]) -> int:
 
 
 def _processes(folders: Sequence[Path]) -> list[tuple[int, list[str]]]:
-    """FLARE's processes whose workspace is one of the folders, jobs included.
+    """The processes of these folders' participants, children included.
 
     By command line, not by recorded numbers: those are lost in a crash, and are given to others.
     """

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from privcal.errors import InputError
 
 # NVIDIA FLARE's own patterns, anchored: a name becomes a folder and a certificate's subject.
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ORG = re.compile(r"[A-Za-z0-9_]{1,63}")
 _HOST = re.compile(
     r"(?=.{1,63}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
@@ -19,7 +19,14 @@ _HOST = re.compile(
 _EMAIL = re.compile(
     r"(?=.{1,63}\Z)[A-Za-z0-9_%+-][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
 )
-_TAKEN = {"ca", "server", "federation.json", "processes.json"}  # names with a meaning of their own
+_SITE_KIND, _EMAIL_KIND = "letters, digits, - and _", "an e-mail address"
+# Names with a meaning of their own.
+_TAKEN = {"ca", "server", "calibrator", "federation.json", "processes.json", "revoked.json"}
+# A stolen key that nobody noticed is good for two years; the authority's own end means new kits for
+# everybody, so it is far away.
+DAYS, AUTHORITY_DAYS, MAX_DAYS = 730, 3650, 7300
+
+Kind = Literal["server", "site", "calibrator"]
 
 
 @dataclass(frozen=True)
@@ -35,16 +42,39 @@ class Project:
     port: int
     sites: tuple[Member, ...]
     calibrators: tuple[Member, ...]
+    days: int = DAYS
+    """How long a participant's certificate is good."""
+    authority_days: int = AUTHORITY_DAYS
 
     def __post_init__(self) -> None:
-        everyone = [self.server, *self.sites, *self.calibrators]
         seen: set[str] = set()
-        for member in everyone:
+        for _, member in self.everyone:
             if (low := member.name.lower()) in seen:
                 raise InputError(f"{member.name} is there twice; each needs a name of its own")
             if low in _TAKEN:
                 raise InputError(f"nobody can be called {member.name}: choose another name")
             seen.add(low)
+
+    @property
+    def everyone(self) -> list[tuple[Kind, Member]]:
+        found: list[tuple[Kind, Member]] = [("server", self.server)]
+        found += [("site", member) for member in self.sites]
+        return found + [("calibrator", member) for member in self.calibrators]
+
+    def find(self, name: str) -> tuple[Kind, Member]:
+        for kind, member in self.everyone:
+            if member.name == name:
+                return kind, member
+        known = ", ".join(member.name for _, member in self.everyone)
+        raise InputError(f"there is no {name!r} in this federation; there are {known}")
+
+    def with_site(self, name: str, org: str) -> Project:
+        new = _member({"name": name, "org": org}, "the new site", SITE, _SITE_KIND)
+        return replace(self, sites=(*self.sites, new))
+
+    def with_calibrator(self, name: str, org: str) -> Project:
+        new = _member({"name": name, "org": org}, "the new calibrator", _EMAIL, _EMAIL_KIND)
+        return replace(self, calibrators=(*self.calibrators, new))
 
     @classmethod
     def load(cls, path: Path) -> Project:
@@ -65,6 +95,7 @@ class Project:
             "server": {"host": self.server.name, "org": self.server.org, "port": self.port},
             "sites": [{"name": m.name, "org": m.org} for m in self.sites],
             "calibrators": [{"name": m.name, "org": m.org} for m in self.calibrators],
+            "certificates": {"days": self.days, "authority_days": self.authority_days},
         }
 
     @classmethod
@@ -73,7 +104,7 @@ class Project:
 
 
 def _project(document: dict[str, Any]) -> Project:
-    _only(document, "the file", {"name", "server", "sites", "calibrators"})
+    _only(document, "the file", {"name", "server", "sites", "calibrators", "certificates"})
     server = document.get("server")
     if not isinstance(server, dict):
         raise InputError("[server] is missing; say its host and port")
@@ -81,16 +112,33 @@ def _project(document: dict[str, Any]) -> Project:
     port = server.get("port")
     if not isinstance(port, int) or isinstance(port, bool) or not 1024 <= port <= 65535:
         raise InputError("port of [server] must be a number from 1024 to 65535")
+    days, authority_days = _days(document.get("certificates", {}))
     return Project(
-        name=_text(document, "name", "the file", _SITE, "letters, digits, - and _"),
+        name=_text(document, "name", "the file", SITE, _SITE_KIND),
         server=Member(
             _text(server, "host", "[server]", _HOST, "a host name, such as fl.example.org"),
             _text({"org": "server"} | server, "org", "[server]", _ORG, "letters, digits and _"),
         ),
         port=port,
-        sites=_members(document, "sites", _SITE, "letters, digits, - and _"),
-        calibrators=_members(document, "calibrators", _EMAIL, "an e-mail address"),
+        sites=_members(document, "sites", SITE, _SITE_KIND),
+        calibrators=_members(document, "calibrators", _EMAIL, _EMAIL_KIND),
+        days=days,
+        authority_days=authority_days,
     )
+
+
+def _days(table: Any) -> tuple[int, int]:
+    where = "[certificates]"
+    if not isinstance(table, dict):
+        raise InputError(f"{where} must be a table with days and authority_days")
+    _only(table, where, {"days", "authority_days"})
+    values = {"days": DAYS, "authority_days": AUTHORITY_DAYS} | table
+    for key, value in values.items():
+        if type(value) is not int or not 1 <= value <= MAX_DAYS:
+            raise InputError(f"{key} of {where} must be a number from 1 to {MAX_DAYS}")
+    if values["days"] > values["authority_days"]:
+        raise InputError(f"days of {where} must not be more than authority_days")
+    return values["days"], values["authority_days"]
 
 
 def _members(
@@ -105,13 +153,15 @@ def _members(
         if not isinstance(row, dict):
             raise InputError(f"{where} must be a table with name and org")
         _only(row, where, {"name", "org"})
-        members.append(
-            Member(
-                _text(row, "name", where, pattern, kind),
-                _text(row, "org", where, _ORG, "letters, digits and _"),
-            )
-        )
+        members.append(_member(row, where, pattern, kind))
     return tuple(members)
+
+
+def _member(row: dict[str, Any], where: str, pattern: re.Pattern[str], kind: str) -> Member:
+    return Member(
+        _text(row, "name", where, pattern, kind),
+        _text(row, "org", where, _ORG, "letters, digits and _"),
+    )
 
 
 def _text(table: dict[str, Any], key: str, where: str, pattern: re.Pattern[str], kind: str) -> str:

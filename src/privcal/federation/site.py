@@ -1,4 +1,4 @@
-"""A site: one data holder's settings, in its own `local/` folder. Nothing here comes from a job."""
+"""A site: one data holder's settings, in its own `local/` folder. Nothing that arrives changes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privcal.errors import InputError
+from privcal.errors import InputError, Refused
+from privcal.federation import keys
+from privcal.federation.keys import SiteKeys
 from privcal.files import replacing
 from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
@@ -24,21 +26,52 @@ DELAY = 2.0
 MIN_DELAY, MAX_DELAY = 0.1, 600.0
 
 _TEMPLATE = """\
-# What this site answers from, and how. Nothing in a job can change it.
-
-# The labelled scores, read anew for every question that was charged. Another file must be attached
-# to the ledger first (privcal ledger attach).
-data = {data}
-
-# Every charge is recorded here before an answer leaves, and here is the policy: who may ask what,
-# and for how much (privcal ledger policy). Never copy it back from a backup.
-ledger = {ledger}
+# What this site answers from, and how. Nothing that arrives from outside can change it.
 
 # A reply is held until so many seconds after its question came, or the next multiple of that, so
 # that how long it takes does not tell how many rows there are.
 delay = {delay}
-{max_rows}
 """
+_POPULATION = """
+[[populations]]
+# The labelled scores, read anew for every question that was charged. Another file must be attached
+# to the ledger first (privcal ledger attach).
+data = {data}
+# Every charge is recorded here before an answer leaves, and here is the policy: who may ask what,
+# and for how much (privcal ledger policy). Never copy it back from a backup.
+ledger = {ledger}
+"""
+_MODEL = """\
+# Questions about this model are answered from these data.
+model = {model}
+"""
+_MAX_ROWS = """\
+# Declared to everyone: no number of an answer is larger than so many rows could make it.
+max_rows = {max_rows}
+"""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Data with the ledger of the people they are about."""
+
+    data: Path
+    ledger: Path
+    model: str | None = None
+    """The model that these scores are of; None: whichever is asked for."""
+    max_rows: int | None = None
+
+    def source(self, name: str) -> Source:
+        """The source behind it. Its rows are not looked at before a question is charged."""
+        ledger = Ledger(self.ledger)
+        here = Data.at(self.data)
+        for note in map(Data.noted, reversed(ledger.notes())):
+            if here.same_file(note.path):
+                return Source(note, ledger=ledger, name=name, max_rows=self.max_rows)
+        raise InputError(
+            f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
+            f"with: privcal ledger attach {self.ledger} {self.data}"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,10 +79,12 @@ class Site:
     """A site's settings, as its `local/privcal.toml` says them."""
 
     folder: Path
-    data: Path
-    ledger: Path
+    populations: tuple[Population, ...]
     delay: float = DELAY
-    max_rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Site:
@@ -64,36 +99,46 @@ class Site:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not valid TOML: {error}") from None
-        known = ("data", "ledger", "delay", "max_rows")
-        for name in table:
-            if name not in known:
-                rule = "; the policy is in the ledger: privcal ledger policy"
-                raise InputError(
-                    f"{path} has no setting {name!r}; there are {', '.join(known)}"
-                    + (rule if name == "policy" else "")
-                )
-        for name in ("data", "ledger"):
-            if not isinstance(table.get(name), str):
-                raise InputError(f"{path}: {name} must be a path")
-        return cls(
-            folder,
-            folder / "local" / table["data"],
-            folder / "local" / table["ledger"],
-            _delay(table.get("delay", DELAY)),
-            _max_rows(table.get("max_rows")),
-        )
+        _only(table, ("delay", "populations"), str(path))
+        rows = table.get("populations")
+        if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
+            raise InputError(f"{path} must have at least one [[populations]]")
+        found = tuple(_population(row, folder / "local", str(path)) for row in rows)
+        models = [one.model for one in found]
+        if len(found) > 1 and (None in models or len(set(models)) < len(models)):
+            raise InputError(f"{path}: each of several [[populations]] needs a model of its own")
+        return cls(folder, found, _delay(table.get("delay", DELAY)))
 
-    def source(self) -> Source:
-        """The source behind this site. Its rows are not looked at before a question is charged."""
-        ledger = Ledger(self.ledger)
-        here = Data.at(self.data)
-        for note in map(Data.noted, reversed(ledger.notes())):
-            if here.same_file(note.path):
-                return Source(note, ledger=ledger, name=self.folder.name, max_rows=self.max_rows)
-        raise InputError(
-            f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
-            f"with: privcal ledger attach {self.ledger} {self.data}"
-        )
+    def population(self, model: str | None) -> Population:
+        """The one that a question about a model is answered from."""
+        for one in self.populations:
+            if one.model is None or one.model == model:
+                return one
+            if model is None and len(self.populations) == 1:
+                return one
+        raise Refused("model")
+
+
+def _population(row: dict[str, Any], local: Path, where: str) -> Population:
+    _only(row, ("data", "ledger", "model", "max_rows"), f"{where} [[populations]]")
+    for name in ("data", "ledger"):
+        if not isinstance(row.get(name), str):
+            raise InputError(f"{where}: {name} must be a path")
+    model = row.get("model")
+    if model is not None and (not isinstance(model, str) or not model):
+        raise InputError(f"{where}: model must be a name")
+    return Population(
+        local / row["data"], local / row["ledger"], model, _max_rows(row.get("max_rows"))
+    )
+
+
+def name_of(folder: Path) -> str:
+    """A site's name, as its kit says it: the folder may be called otherwise, in a container say."""
+    try:
+        startup = json.loads((folder / "startup" / "fed_client.json").read_text("utf-8"))
+        return str(startup["client"]["fqsn"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return folder.resolve().name
 
 
 def init(
@@ -102,11 +147,13 @@ def init(
     policy: Policy | None = None,
     *,
     person: str | None = None,
+    model: str | None = None,
     delay: float = DELAY,
     max_rows: int | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Site:
-    """Write a site's settings, and create its ledger, or take the one that its data have.
+    """Write a site's settings, make its keys unless it has some, and create its ledger, or take
+    the one its data have.
 
     A new ledger needs a policy; `person` is the column of person ids, None protects single rows.
     The data are checked. Nothing is overwritten.
@@ -115,11 +162,67 @@ def init(
     local = folder / "local"
     if not local.is_dir():
         raise InputError(f"{folder} is not a site's folder: it has no local/")
-    settings, place = local / SETTINGS, local / LEDGER
-    for path in (settings, place):
+    settings = local / SETTINGS
+    for path in (settings, local / LEDGER):
         if path.exists():
-            raise InputError(f"{path} exists already; this site was set up before")
-    delay, max_rows = _delay(delay), _max_rows(max_rows)
+            raise InputError(
+                f"{path} exists already; this site was set up before (privcal site add: more data)"
+            )
+    head = _TEMPLATE.format(delay=_delay(delay))
+    if has_keys := keys.exist(folder):
+        SiteKeys.load(folder)  # say now what is wrong with them, not when there is a ledger
+    text = _told(folder, local / LEDGER, data, policy, person, model, max_rows, warn)
+    if not has_keys:
+        SiteKeys.make(folder)
+    _write(settings, head + text)
+    return Site.load(folder)
+
+
+def add(
+    folder: str | Path,
+    data: str | Path,
+    policy: Policy | None = None,
+    *,
+    model: str,
+    person: str | None = None,
+    max_rows: int | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Site:
+    """Let a site answer about another model too, from data of their own.
+
+    People whose data have a ledger keep it: attach the new file to it first.
+    """
+    site = Site.load(folder)
+    local = site.folder / "local"
+    if any(one.model is None for one in site.populations):
+        raise InputError(
+            f"{local / SETTINGS} has data for whichever model is asked for: say there which model "
+            'they are of (model = "...") before others are added'
+        )
+    if any(one.model == model for one in site.populations):
+        raise InputError(f"{local / SETTINGS} has data for model {model!r} already")
+    place = next(
+        path
+        for number in range(2, 1000)
+        if not (path := local / f"privcal-{number}.ledger").exists()
+    )
+    text = _told(site.folder, place, data, policy, person, model, max_rows, warn)
+    _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
+    return Site.load(folder)
+
+
+def _told(
+    folder: Path,
+    place: Path,
+    data: str | Path,
+    policy: Policy | None,
+    person: str | None,
+    model: str | None,
+    max_rows: int | None,
+    warn: Callable[[str], None] | None,
+) -> str:
+    """What the settings say of data, which are checked, and have a ledger afterwards."""
+    max_rows = _max_rows(max_rows)
     rows = Data.at(data, person=person)
     ledger = opening.find(rows)
     if ledger is not None and (policy is not None or person is not None):
@@ -137,20 +240,34 @@ def init(
     if ledger is None:
         if warn is not None:
             warn_of_ids(rows.path, person, None, warn)
-        ledger = opening.create(rows, scores, policy, at=place, name=folder.name, warn=warn)
-    text = _TEMPLATE.format(
+        ledger = opening.create(rows, scores, policy, at=place, name=name_of(folder), warn=warn)
+    model = model or ledger.policy.model
+    text = _POPULATION.format(
         data=_quoted(rows.path),
-        ledger=_quoted(LEDGER if ledger.path == place.resolve() else ledger.path),
-        delay=delay,
-        max_rows=""
-        if max_rows is None
-        else "\n# Declared to everyone: no number of an answer is larger than so many rows could "
-        f"make it.\nmax_rows = {max_rows}\n",
+        ledger=_quoted(place.name if ledger.path == place.resolve() else ledger.path),
     )
+    if model is not None:
+        text += _MODEL.format(model=_quoted(model))
+    return text if max_rows is None else text + _MAX_ROWS.format(max_rows=max_rows)
+
+
+def _write(settings: Path, text: str) -> None:
     with replacing(settings) as part:
         part.write_text(text, encoding="utf-8")
     settings.chmod(0o600)
-    return Site.load(folder)
+
+
+def _only(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in table:
+        if name not in known:
+            hints = {
+                "policy": "; the policy is in the ledger: privcal ledger policy",
+                **dict.fromkeys(("data", "ledger", "max_rows"), ", where it belongs"),
+            }
+            raise InputError(
+                f"{where} has no setting {name!r}; there are {', '.join(known)}"
+                + hints.get(name, "")
+            )
 
 
 def _quoted(path: str | Path | None) -> str:

@@ -1,30 +1,51 @@
-"""`privcal site`: init, status."""
+"""`privcal site`: init, add, run, status, health, approve, roster, keys."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from privcal.console import Json, errors, human, print_json
-from privcal.owner_commands import PerRow, Person, PolicyFile, left, promise
+from privcal.errors import InputError
+from privcal.federation.roster_commands import app as roster_app
+from privcal.federation.roster_commands import keys_app
+from privcal.owner_commands import (
+    PerRow,
+    Person,
+    PolicyFile,
+    approve_campaign,
+    left,
+    promise,
+)
+
+if TYPE_CHECKING:
+    from privcal.federation.site import Population
+    from privcal.privacy.policy import Policy
 
 app = typer.Typer(no_args_is_help=True, help="A site of a federation: for its data owner.")
+app.add_typer(roster_app, name="roster")
+app.add_typer(keys_app, name="keys")
 
+Data = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
+]
+MaxRows = Annotated[
+    int | None, typer.Option(help="Declare to everyone that you never have more rows.")
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
 @app.command()
 def init(
     folder: Folder,
-    data: Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")],
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
-    ] = None,
+    data: Data,
+    epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
     policy: PolicyFile = None,
@@ -42,12 +63,10 @@ def init(
     delay: Annotated[
         float, typer.Option(help="A reply is held until so many seconds after its question.")
     ] = 2.0,
-    max_rows: Annotated[
-        int | None, typer.Option(help="Declare to everyone that you never have more rows.")
-    ] = None,
+    max_rows: MaxRows = None,
     as_json: Json = False,
 ) -> None:
-    """Set a site up: its settings with comments, its ledger; the data are checked.
+    """Set a site up: its settings with comments, its keys, its ledger; the data are checked.
 
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
     protects.
@@ -57,24 +76,17 @@ def init(
     """
     from privcal.federation.site import SETTINGS
     from privcal.federation.site import init as make
-    from privcal.privacy.policy import Policy
-    from privcal.sources import check_unit
 
-    said = {
-        "epsilon": epsilon,
-        "epsilon_per_request": epsilon_per_request,
-        "askers": asker,
-        "model": model,
-        "rows_per_person": rows_per_person,
-    }
-    rules = None
-    given = {name: value for name, value in said.items() if value is not None}
-    if policy is not None or given:
-        rules = Policy.of(
-            given, "on the command line", None if policy is None else Policy.load(policy)
-        )
-    if rules is not None or person is not None or per_row:
-        check_unit(person, per_row)
+    rules = _rules(
+        policy,
+        person,
+        per_row,
+        epsilon=epsilon,
+        epsilon_per_request=epsilon_per_request,
+        askers=asker,
+        model=model,
+        rows_per_person=rows_per_person,
+    )
     site = make(
         folder,
         data,
@@ -82,16 +94,143 @@ def init(
         person=person,
         delay=delay,
         max_rows=max_rows,
-        warn=lambda text: errors.print(text, soft_wrap=True),
+        warn=_warn,
     )
-    settings = folder / "local" / SETTINGS
+    settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
     human(as_json).print(
-        f"settings: {settings}\nledger: {site.ledger}\nNext: privcal source check {data}, to see "
-        f"what can leave; privcal federation check {folder}; then start the site.",
+        f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
+        f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
         soft_wrap=True,
     )
     if as_json:
-        print_json({"settings": str(settings), "ledger": str(site.ledger)})
+        print_json({"settings": str(settings), "ledger": str(ledger)})
+
+
+@app.command()
+def add(
+    folder: Folder,
+    data: Data,
+    model: Annotated[str, typer.Option(help="The model that these scores come from.")],
+    epsilon: Epsilon = None,
+    person: Person = None,
+    per_row: PerRow = False,
+    policy: PolicyFile = None,
+    max_rows: MaxRows = None,
+    as_json: Json = False,
+) -> None:
+    """Let a site answer about another model too, from data of their own.
+
+    Which data a question is answered from is decided by the model it names. People whose data
+    have a ledger already keep it: attach the new file first (privcal ledger attach).
+
+    Example: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+    """
+    from privcal.federation.site import add as make
+
+    rules = _rules(policy, person, per_row, epsilon=epsilon)
+    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
+    ledger = site.population(model).ledger
+    human(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
+    if as_json:
+        print_json({"model": model, "ledger": str(ledger)})
+
+
+def _rules(policy: Path | None, person: str | None, per_row: bool, **said: Any) -> Policy | None:
+    """The policy that was given, in a file or by flags; None if there was none."""
+    from privcal.privacy.policy import Policy
+    from privcal.sources import check_unit
+
+    given = {name: value for name, value in said.items() if value is not None}
+    if policy is None and not given:
+        if person is not None or per_row:
+            check_unit(person, per_row)
+        return None
+    check_unit(person, per_row)
+    return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
+
+
+def _warn(text: str) -> None:
+    errors.print(text, soft_wrap=True)
+
+
+@app.command()
+def run(folder: Folder) -> None:
+    """Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.
+
+    It connects to the federation's server and opens no port of its own.
+
+    Example: `privcal site run kits/hospital-1`
+    """
+    from privcal.federation.commands import need_flare
+    from privcal.federation.processes import be
+    from privcal.federation.site import Site
+
+    need_flare()
+    Site.load(folder)  # say what is missing here rather than in a log
+    be(folder, "site")
+
+
+@app.command()
+def health(folder: Folder, as_json: Json = False) -> None:
+    """Is a site well? Exits with 1 where something keeps it from answering, or soon will.
+
+    Example: `privcal site health kits/hospital-1`
+    """
+    from privcal.federation.health import look
+
+    signs = look(folder)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "what", "finding"):
+        table.add_column(name)
+    for sign in signs:
+        table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
+    human(as_json).print(table)
+    if as_json:
+        print_json(
+            {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
+        )
+    if not all(sign.well for sign in signs):
+        raise typer.Exit(1)
+
+
+@app.command()
+def approve(
+    folder: Folder,
+    campaign: Annotated[str, typer.Argument(help="The campaign, as `site status` names it.")],
+    asker: Annotated[
+        str | None, typer.Option(help="Whose, where several askers use that name.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.
+
+    Only where the policy says `approve = true`; `privcal site status` shows what waits.
+
+    Example: `privcal site approve kits/hospital-1 spring-2026`
+    """
+    from privcal.federation.site import Site
+    from privcal.privacy.ledger import Ledger
+
+    ledgers = {one.ledger for one in Site.load(folder).populations}
+    waiting = [
+        ledger
+        for ledger in map(Ledger, sorted(ledgers))
+        if any(terms.campaign == campaign for terms, _ in ledger.waiting())
+    ]
+    if not waiting:
+        raise InputError(
+            f"no campaign {campaign!r} waits for approval; privcal site status {folder} lists "
+            "those that do"
+        )
+    done = [
+        approve_campaign(ledger, campaign, asker, yes, human(as_json)) is not None
+        for ledger in waiting
+    ]
+    if as_json:
+        print_json({"campaign": campaign, "approved": all(done)})
+    if not all(done):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -100,12 +239,32 @@ def status(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site status kits/hospital-1`
     """
+    from privcal.federation.dates import expiry
+    from privcal.federation.health import ago, said
     from privcal.federation.site import Site
+
+    site = Site.load(folder)
+    now = said(folder)
+    try:
+        dates = expiry(folder)
+        trouble = dates.expired or dates.soon
+    except InputError as error:
+        trouble = str(error)
+    if trouble:
+        _warn(f"warning: {trouble}")
+    human(as_json).print(
+        f"runs, last asked {ago(now['last_asked'])}" if now else "does not run just now"
+    )
+    found = [_population(one, site.name, as_json) for one in site.populations]
+    if as_json:
+        print_json({"running": bool(now), "populations": found})
+
+
+def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
     from privcal.privacy.epsilon import from_nano, to_nano
     from privcal.privacy.ledger import Ledger
 
-    site = Site.load(folder)
-    ledger = Ledger(site.ledger)
+    ledger = Ledger(one.ledger)
     policy, unit = ledger.policy, ledger.unit
     spent, entries = ledger.nano_spent, ledger.entries()
     facts = {
@@ -120,37 +279,44 @@ def status(folder: Folder, as_json: Json = False) -> None:
                 to_nano(entry.epsilon)
             )
     table = Table(title="Who asked", box=box.SIMPLE_HEAD)
-    for name in ("asker", "campaign", "questions", "ε"):
-        table.add_column(name, justify="right" if name in ("questions", "ε") else "left")
+    for column in ("asker", "campaign", "questions", "ε"):
+        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
     for (asker, campaign), nanos in by_asker.items():
         table.add_row(asker, campaign, str(len(nanos)), f"{from_nano(sum(nanos)):g}")
     console = human(as_json)
+    console.print(f"{one.data.name}" + (f", model {one.model}" if one.model else ""))
     if policy.budget == "population":
         console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {left(facts)}")
     for line in promise(policy, unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:
-        errors.print(
+        _warn(
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
-            f"run privcal ledger reconcile {site.ledger}",
-            soft_wrap=True,
+            f"run privcal ledger reconcile {one.ledger}"
         )
-    if site.max_rows is not None and len(site.source().scores) > site.max_rows:
-        errors.print(
-            f"warning: there are more rows than the {site.max_rows:,} declared: answers are cut to "
+    if one.max_rows is not None and len(one.source(name).scores) > one.max_rows:
+        _warn(
+            f"warning: there are more rows than the {one.max_rows:,} declared: answers are cut to "
             "what so many could give"
         )
     console.print(table)
-    if as_json:
-        print_json(
-            {
-                **facts,
-                "unit": unit,
-                "policy": policy.to_dict(),
-                "in_step": ledger.in_step,
-                "campaigns": [
-                    {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
-                    for (a, c), n in by_asker.items()
-                ],
-            }
+    waiting = ledger.waiting()
+    for terms, since in waiting:
+        console.print(
+            f"waits for your approval: {terms.campaign}, of {terms.asker}, since {since} "
+            "(privcal site approve)",
+            soft_wrap=True,
         )
+    return {
+        **facts,
+        "waiting": [{"asker": t.asker, "campaign": t.campaign} for t, _ in waiting],
+        "data": str(one.data),
+        "model": one.model,
+        "unit": unit,
+        "policy": policy.to_dict(),
+        "in_step": ledger.in_step,
+        "campaigns": [
+            {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
+            for (a, c), n in by_asker.items()
+        ],
+    }

@@ -14,9 +14,13 @@ A request's life, in this order and no other:
 So a crash anywhere can lose budget but never spend it twice, and concurrent askers can neither
 overspend nor get two noises for one charge.
 
+A campaign may reserve what its questions cost, and may have to wait for its owner's approval
+(`privcal.privacy.reservations`, `privcal.privacy.approvals`): both only ever refuse, and come after
+the key and before the charge, in its transaction.
+
 What the owner decided is in the ledger too. Its name, and the unit of protection (row or person),
-are fixed when it is made. The policy, the data it is for, and budget written off are entries of
-the same chain as the charges.
+are fixed when it is made. The policy, the data it is for, campaigns approved and budget written
+off are entries of the same chain as the charges.
 
 The file is SQLite with a rollback journal and `synchronous=EXTRA` (FULL, and the directory is
 synced too), so at rest a ledger is one file. Each operation opens it anew: a file removed,
@@ -31,7 +35,6 @@ ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -41,25 +44,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from privcal.errors import InputError, Refused
-from privcal.privacy import accounts
+from privcal.privacy import accounts, approvals, reservations
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.marks import (
-    Head,
-    Known,
-    Marks,
-    connect,
-    default_marks,
-    end_turn,
-    locked,
-    reading,
-    take_turn,
-)
+from privcal.privacy.marks import Head, Known, Marks, connect, default_marks, locked, reading
 from privcal.privacy.policy import Policy
+from privcal.privacy.reservations import Reservation
+from privcal.queries import Query
 
 APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
 VERSION = 2
@@ -70,8 +65,11 @@ UNITS = ("row", "person")
 CHARGE, PERSONS = "charge", "persons"
 """The kinds of entries: a request's cost, and the state of the persons' accounts after one."""
 
-POLICY, DATA, WRITTEN_OFF = "policy", "data", "written off"
+POLICY, DATA, WRITTEN_OFF, APPROVED = "policy", "data", "written off", "approved"
 """And what only the owner does."""
+
+_PAGE = 500
+"""Entries that are exported at a time: a ledger in use is never held up for long."""
 
 _SCHEMA = """
 CREATE TABLE ledger (
@@ -124,6 +122,20 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.campaign}/{self.round}/{self.index}"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question that is asked, or going to be; `known` where it is to the last parameter."""
+
+    key: Key
+    query: Query
+    nano_epsilon: int
+    known: bool = True
+
+    def conflicts(self, row: sqlite3.Row, model: str | None) -> bool:
+        """Whether what was charged under this key is something else."""
+        return self.known and row["digest"] != self.query.digest(self.nano_epsilon, model)
 
 
 @dataclass(frozen=True)
@@ -249,25 +261,35 @@ class Ledger:
 
     # --- what a source does -------------------------------------------------------------
 
-    def charge(
-        self, key: Key, query: str, digest: str, nano: int, cap: int | None
-    ) -> list[int] | None:
+    def charge(self, asked: Asking, policy: Policy, model: str | None = None) -> list[int] | None:
         """Charge a request durably, or return the answer it already has, or raise Refused.
 
-        None means: charged, and the caller must now draw the answer and `store` it. `cap` is
-        None where each person has a budget of their own.
+        None means: charged, and the caller must now draw the answer and `store` it. `model` is
+        what the answer is about: a stored one is never given for another model.
         """
+        key, nano = asked.key, asked.nano_epsilon
         with self._changing() as db:
             row = _find(db, key)
             if row is not None:
-                if row["digest"] != digest:
+                if asked.conflicts(row, model):
                     raise Refused("id_conflict")
                 return _stored(row)
-            if (_policy(db).budget == "person") != (cap is None):
+            if _policy(db).budget != policy.budget:
                 raise Refused("unavailable")  # the owner changed it since the policy was looked at
-            if cap is not None and _head(db).spent + nano > cap:
-                raise Refused("over_budget")
-            _append(db, CHARGE, query, nano, key, digest)
+            refused = _disapproval(db, policy, [asked], nano, model, offered=False)
+            if refused is None:
+                now = _now().timestamp()
+                held = reservations.live(db, now)
+                own = held.pop((key.asker, key.campaign), None)
+                _check_payable(db, policy, key.asker, nano, 1, list(held.values()), own)
+                what = asked.query.canonical()
+                _append(db, CHARGE, what, nano, key, asked.query.digest(nano, model))
+                if own is not None:  # whatever it did not foresee comes out of it too
+                    left, requests = max(0, own.nano - nano), max(0, own.requests - 1)
+                    used = replace(own, nano=left, requests=requests, seen=now)
+                    reservations.keep(db, used, now)
+        if refused is not None:
+            raise Refused(refused)
         return None
 
     def charge_persons(self, key: Key, persons: set[bytes], nano: int, cap: int) -> set[bytes]:
@@ -293,43 +315,65 @@ class Ledger:
                 (text, _hash((row["hash"], text)), row["seq"]),
             )
 
-    def refusal(
+    def reserve(
         self,
-        requests: Sequence[tuple[Key, int, str | None]],
-        cap: int,
-        *,
-        each_person: bool = False,
+        asker: str,
+        campaign: str,
+        asked: Sequence[Asking],
+        policy: Policy,
+        model: str | None = None,
     ) -> str | None:
-        """Why these requests could not all be paid now; None if they could. Nothing is charged.
+        """Keep what these questions cost for their campaign, or say why they could not all be paid.
 
-        Each is its key, its nano-ε and its digest, where that is known. What was answered before
-        costs nothing again. `cap` is everybody's together, or, if `each_person`, each one's: then
-        whoever is new must be able to pay all.
+        Nothing is charged. What was answered before costs nothing again, and what the campaign
+        had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
+        no other campaign is charged what this one needs; to offer again makes it no longer.
         """
-        with self._open() as db:
-            self._check_mark(db)
-            need = 0
-            for key, nano, digest in requests:
-                row = _find(db, key)
+        keys = {one.key for one in asked}
+        ours = {(key.asker, key.campaign) for key in keys} <= {(asker, campaign)}
+        if not ours or len(keys) < len(asked):
+            return "bad_request"
+        with self._changing() as db:
+            new = []
+            for one in asked:
+                row = _find(db, one.key)
                 if row is None:
-                    need += nano
-                elif digest not in (None, row["digest"]):
+                    new.append(one)
+                elif one.conflicts(row, model):
                     return "id_conflict"
                 # One that was lost costs nothing more. Its source leaves at that question: left
                 # out from the start, it would change the questions that others have answered.
-            spent = _written_off(db) if each_person else _head(db).spent
-            return "over_budget" if need and spent + need > cap else None
+            if not new:
+                return None
+            need = sum(one.nano_epsilon for one in new)
+            if waits := _disapproval(db, policy, asked, need, model, offered=True):
+                return waits
+            now = _now().timestamp()
+            held = reservations.live(db, now)
+            own = held.pop((asker, campaign), None)
+            others = list(held.values())
+            for old in reservations.too_many(others, asker):
+                reservations.drop(db, old.asker, old.campaign)
+                others.remove(old)
+            charged = _head(db).spent - _written_off(db)
+            mine = own or Reservation(asker, campaign, 0, 0, charged, now)
+            mine = replace(mine, nano=0, requests=0)  # it makes way for the new one
+            try:
+                _check_payable(db, policy, asker, need, len(new), others, mine)
+            except Refused as refused:
+                return refused.code
+            reservations.keep(db, replace(mine, nano=need, requests=len(new)), now)
+        return None
 
-    def take_turn(self) -> bool:
-        """For one run at a time, among the processes of this machine; False if another has it."""
-        facts = self.facts
-        return facts.marks is None or take_turn(Path(facts.marks), facts.id)
+    def release(self, asker: str, campaign: str) -> None:
+        """Give back what a campaign has reserved and not used."""
+        with self._open() as db, _transaction(db):
+            reservations.drop(db, asker, campaign)
 
-    def end_turn(self) -> None:
-        with contextlib.suppress(Refused):
-            facts = self.facts
-            if facts.marks is not None:
-                end_turn(Path(facts.marks), facts.id)
+    def reserved(self) -> list[Reservation]:
+        """What running campaigns have reserved."""
+        with self._open() as db:
+            return list(reservations.live(db, _now().timestamp()).values())
 
     @property
     def facts(self) -> Facts:
@@ -386,6 +430,25 @@ class Ledger:
             if policy != old:
                 _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
 
+    def waiting(self) -> list[tuple[approvals.Terms, str]]:
+        """The campaigns that wait for the owner's approval, and since when, the oldest first."""
+        with self._open() as db:
+            return approvals.waiting(db)
+
+    def approve(self, terms: approvals.Terms) -> None:
+        """Let a waiting campaign ask what `terms` say and no more. It is recorded.
+
+        Where it asks for something else by now, that is an InputError: the owner has not seen it.
+        """
+        with self._changing() as db:
+            if terms not in (one for one, _ in approvals.waiting(db)):
+                raise InputError(
+                    f"campaign {terms.campaign!r} of {terms.asker!r} does not wait for approval, or "
+                    "asks for something else by now; look again with: privcal ledger waiting"
+                )
+            _append(db, APPROVED, terms.text())
+            approvals.forget(db, terms)
+
     def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
         """Record data that this ledger is for: the same people. `known` is for the marks."""
         with self._changing(known) as db:
@@ -409,15 +472,6 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Everything that happened, oldest first, each link of the chain verified."""
-        with self._open() as db:
-            rows = db.execute("SELECT * FROM entry ORDER BY seq").fetchall()
-        previous, spent = _ROOT, 0
-        for seq, row in enumerate(rows, 1):
-            spent += row["epsilon"]
-            chained = (row["seq"], row["spent"], row["previous"]) == (seq, spent, previous)
-            if not chained or not _whole(row):
-                raise InputError(f"ledger {self.path} is damaged at entry {seq}")
-            previous = row["hash"]
         return [
             Entry(
                 row["kind"],
@@ -429,8 +483,44 @@ class Ledger:
                 row["time"],
                 row["answer"] is not None,
             )
-            for row in rows
+            for row in self._chain()
         ]
+
+    def export(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        """Every entry after number `since`, as plain facts, each link of the chain verified.
+
+        Last comes the head: the number and hash of the newest entry. No answer and no secret is
+        in it. The ledger may be in use: it is read a page at a time, up to what is then its end.
+        """
+        head: dict[str, Any] = {"seq": 0, "nano_spent": 0, "hash": _ROOT}
+        if since:
+            with self._open() as db:
+                row = db.execute("SELECT * FROM entry WHERE seq = ?", (since,)).fetchone()
+            if row is None:
+                raise InputError(f"ledger {self.path} has no entry {since}")
+            head = {name: _exported(row)[name] for name in head}
+        for row in self._chain(since, head["hash"], head["nano_spent"]):
+            entry = _exported(row)
+            head = {name: entry[name] for name in head}
+            yield entry
+        yield {"kind": "head", **head}
+
+    def _chain(self, since: int = 0, previous: str = "", spent: int = 0) -> Iterator[sqlite3.Row]:
+        """The entries after number `since`, oldest first, each link of the chain verified."""
+        seq, more = since, True
+        while more:
+            with self._open() as db:
+                rows = db.execute(
+                    "SELECT * FROM entry WHERE seq > ? ORDER BY seq LIMIT ?", (seq, _PAGE)
+                ).fetchall()
+            for row in rows:
+                seq, spent = seq + 1, spent + row["epsilon"]
+                chained = (row["seq"], row["spent"], row["previous"]) == (seq, spent, previous)
+                if not chained or not _whole(row):
+                    raise InputError(f"ledger {self.path} is damaged at entry {seq}")
+                previous = row["hash"]
+                yield row
+            more = len(rows) == _PAGE
 
     def nano_behind(self) -> int | None:
         """By how many nano-ε the file is behind its mark; None where no mark is known."""
@@ -589,10 +679,15 @@ def _new_facts(name: str, unit: Unit, place: str | None, policy: Policy) -> Fact
     if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
         raise InputError(f"a source's name must be 1 to 200 printable characters, not {name!r}")
     _check_fits(policy, unit)
-    return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, place, _now())
+    return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, place, _stamp(_now()))
 
 
 def _check_fits(policy: Policy, unit: Unit) -> None:
+    if policy.nano_minimum > policy.nano_per_request:
+        raise InputError(
+            f"the policy's minimum_epsilon {policy.minimum_epsilon:g} is more than one request may "
+            f"cost ({from_nano(policy.nano_per_request):g}): nothing could be asked"
+        )
     if unit == "row":
         if policy.budget == "person":
             raise InputError("a budget for each person needs person ids: the unit must be person")
@@ -605,7 +700,8 @@ def _check_fits(policy: Policy, unit: Unit) -> None:
 
 def _initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: int) -> None:
     db.row_factory = sqlite3.Row
-    for statement in f"{_SCHEMA}{accounts.SCHEMA}".split(";"):
+    tables = (_SCHEMA, accounts.SCHEMA, reservations.SCHEMA, approvals.SCHEMA)
+    for statement in "".join(tables).split(";"):
         db.execute(statement)
     values = tuple(vars(facts).values())
     db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, _hash(values)))
@@ -701,6 +797,114 @@ def _written_off(db: sqlite3.Connection) -> int:
     return total
 
 
+def _check_payable(
+    db: sqlite3.Connection,
+    policy: Policy,
+    asker: str,
+    nano: int,
+    requests: int,
+    others: list[Reservation],
+    own: Reservation | None,
+) -> None:
+    """Refused unless so much more can be paid, beside what others have reserved.
+
+    What the campaign has reserved itself is there for it; the caps hold all the same.
+    """
+    spent, off = _head(db).spent, _written_off(db)
+    each = policy.budget == "person"
+    paid = off if each else spent
+    of_one = policy.nano_of(asker)
+    by_asker = 0 if of_one is None else _spent_by(db, asker)
+    if paid + nano > policy.nano_total or (of_one is not None and by_asker + nano > of_one):
+        raise Refused("over_budget")
+    if own is None or nano > own.nano:
+        if each:  # by whoever was new when the oldest of them reserved
+            running = [one.since for one in (*others, *([own] if own else []))]
+            paid += max(0, spent - off - min(running, default=spent - off))
+        held = sum(one.nano for one in others)
+        held_by_asker = sum(one.nano for one in others if one.asker == asker)
+        if paid + nano + held > policy.nano_total or (
+            of_one is not None and by_asker + nano + held_by_asker > of_one
+        ):
+            raise Refused("reserved")
+    rate = policy.requests_per_hour
+    if rate is not None:
+        beside = [] if own is not None and requests <= own.requests else others
+        if _recent(db, rate) + requests + sum(one.requests for one in beside) > rate:
+            raise Refused("too_often")
+
+
+def _spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
+    """What this asker was charged, in one campaign or all."""
+    rows = db.execute("SELECT * FROM entry WHERE asker = ?", (asker,))
+    return sum(_checked(row)["epsilon"] for row in rows if campaign in (None, row["campaign"]))
+
+
+def _recent(db: sqlite3.Connection, most: int) -> int:
+    """Charges within the last hour; no more than `most` are looked for."""
+    ago = _stamp(_now() - timedelta(hours=1))
+    rows = db.execute(
+        "SELECT time FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT ?", (CHARGE, most)
+    )
+    return sum(time > ago for (time,) in rows)
+
+
+def _disapproval(
+    db: sqlite3.Connection,
+    policy: Policy,
+    asked: Sequence[Asking],
+    nano: int,
+    model: str | None,
+    offered: bool,
+) -> str | None:
+    """A code, and the campaign is noted as waiting, unless its owner approved these questions.
+
+    `nano` is what they cost: some of them may be answered already.
+    """
+    if not policy.approve:
+        return None
+    asker, campaign = asked[0].key.asker, asked[0].key.campaign
+    texts = [
+        (one.key.round, one.key.index, one.nano_epsilon, one.query.canonical()) for one in asked
+    ]
+    wanted = approvals.Terms(
+        asker,
+        campaign,
+        model,
+        tuple(sorted({one.query.kind for one in asked})),
+        len(asked),
+        nano + _spent_by(db, asker, campaign),
+        approvals.digest(asker, campaign, texts),
+    )
+    rows = db.execute("SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC", (APPROVED,))
+    if any(approvals.Terms.of(_checked(row)["what"]).cover(wanted) for row in rows):
+        return None
+    approvals.note(db, wanted, _stamp(_now()), first=not offered)
+    return "awaiting_approval"
+
+
+def _exported(row: sqlite3.Row) -> dict[str, Any]:
+    """An entry for an audit system: whatever its hash is over, and the hash."""
+    asked = row["kind"] == CHARGE
+    return {
+        "seq": row["seq"],
+        "time": row["time"],
+        "kind": row["kind"],
+        "asker": row["asker"],
+        "campaign": row["campaign"],
+        "round": row["round"],
+        "index": row["place"],
+        "query": row["what"] if asked else None,
+        "what": None if asked else row["what"],
+        "digest": row["digest"],
+        "nano_epsilon": row["epsilon"],
+        "nano_spent": row["spent"],
+        "answered": row["answer"] is not None if asked else None,
+        "previous": row["previous"],
+        "hash": row["hash"],
+    }
+
+
 def _append(
     db: sqlite3.Connection,
     kind: str,
@@ -712,12 +916,16 @@ def _append(
     head = _head(db)
     who = (None,) * 4 if key is None else (key.asker, key.campaign, key.round, key.index)
     spent = head.spent + nano
-    fields = (head.seq + 1, kind, *who, what, digest, nano, spent, _now(), head.hash)
+    fields = (head.seq + 1, kind, *who, what, digest, nano, spent, _stamp(_now()), head.hash)
     db.execute(
         f"INSERT INTO entry ({', '.join(_HASHED)}, hash) VALUES ({', '.join('?' * 13)})",
         (*fields, _hash(fields)),
     )
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _stamp(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")

@@ -11,7 +11,6 @@ are asked at the same moment wait for one another, and the second finds that it 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -64,38 +63,6 @@ def default_marks() -> Path:
         return Path(said).absolute()
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state).absolute() / "privcal" / "marks.db"
-
-
-_TURNS: dict[tuple[int, Path], int] = {}
-"""Open files of turns, by process and place: closing one would end all turns taken there."""
-
-
-def take_turn(place: Path, id: str) -> bool:
-    """Take a ledger for one run, until `end_turn` or the end of this process; False if it is taken.
-
-    Two runs at once would each find budget enough for themselves, and together use it up for
-    nothing. Where it cannot be told (no such locks, a folder that cannot be written), runs go on:
-    the budget itself is kept by the ledger.
-    """
-    try:
-        import fcntl
-
-        key = (os.getpid(), place)
-        if key not in _TURNS:
-            _TURNS[key] = os.open(place.with_name("turns"), os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.lockf(_TURNS[key], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(id[:15], 16))
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        pass
-    return True
-
-
-def end_turn(place: Path, id: str) -> None:
-    with contextlib.suppress(ImportError, OSError, KeyError):
-        import fcntl
-
-        fcntl.lockf(_TURNS[os.getpid(), place], fcntl.LOCK_UN, 1, int(id[:15], 16))
 
 
 class Marks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,19 @@ class Policy:
     budget
         "population": one budget for everybody, used up for all alike. "person": the ledger
         accounts for each person, and whoever comes later has the whole budget; needs ids.
+    minimum_epsilon
+        The least one request may cost. Without one, a budget of 1 could be split into a thousand
+        million requests, each a line of the ledger and all of them next to noise. At the default
+        such a budget is a thousand requests, and a search of six questions can still be had for
+        a total of 0.006.
+    epsilon_by_asker
+        For some askers, by name: all that they may ever spend, over all their campaigns. Whoever
+        is not named has no limit but the total.
+    requests_per_hour
+        The most requests that are charged within an hour, over all askers; by default any number.
+        Stored answers are given again without being counted.
+    approve
+        Whether nothing is answered before the owner has approved the campaign.
     """
 
     epsilon: float = 1.0
@@ -48,12 +61,17 @@ class Policy:
     askers: tuple[str, ...] | None = None
     model: str | None = None
     budget: str = "population"
+    minimum_epsilon: float = 0.001
+    epsilon_by_asker: dict[str, float] | None = field(default=None, hash=False)
+    requests_per_hour: int | None = None
+    approve: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "epsilon_per_request"):
+        for name in ("epsilon", "epsilon_per_request", "minimum_epsilon"):
             value = getattr(self, name)
-            if value is not None or name == "epsilon":
+            if value is not None or name != "epsilon_per_request":
                 object.__setattr__(self, name, from_nano(to_nano(value, f"policy {name}")))
+        self._check_limits()
         for name in ("queries", "askers"):
             value = getattr(self, name)
             if value is not None:
@@ -79,6 +97,26 @@ class Policy:
             raise InputError(f"policy model must be a name, not {self.model!r}")
         if self.budget not in BUDGETS:
             raise InputError(f"policy budget must be population or person, not {self.budget!r}")
+
+    def _check_limits(self) -> None:
+        """Those of one asker, of an hour, of the owner's own approval."""
+        table = self.epsilon_by_asker
+        if table is not None:
+            if not isinstance(table, dict) or not all(isinstance(who, str) for who in table):
+                raise InputError(
+                    f"policy epsilon_by_asker must be a table of askers' names, not {table!r}"
+                )
+            nano = {who: to_nano(e, f"policy epsilon_by_asker {who}") for who, e in table.items()}
+            object.__setattr__(
+                self, "epsilon_by_asker", {who: from_nano(n) for who, n in nano.items()}
+            )
+        rate = self.requests_per_hour
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+            raise InputError(
+                f"policy requests_per_hour must be a whole number of at least 1, not {rate!r}"
+            )
+        if not isinstance(self.approve, bool):
+            raise InputError(f"policy approve must be true or false, not {self.approve!r}")
 
     @classmethod
     def load(cls, path: str | Path, over: Policy | None = None) -> Policy:
@@ -120,6 +158,10 @@ class Policy:
         return Policy(
             epsilon=min(self.epsilon, other.epsilon),
             epsilon_per_request=from_nano(min(self.nano_per_request, other.nano_per_request)),
+            minimum_epsilon=max(self.minimum_epsilon, other.minimum_epsilon),
+            epsilon_by_asker=_lower(self.epsilon_by_asker, other.epsilon_by_asker),
+            requests_per_hour=_lesser(self.requests_per_hour, other.requests_per_hour),
+            approve=self.approve or other.approve,
             queries=_both(self.queries, other.queries),
             rows_per_person=min(self.rows_per_person, other.rows_per_person),
             askers=_both(self.askers, other.askers),
@@ -139,6 +181,15 @@ class Policy:
             else to_nano(self.epsilon_per_request)
         )
 
+    @property
+    def nano_minimum(self) -> int:
+        return to_nano(self.minimum_epsilon)
+
+    def nano_of(self, asker: str) -> int | None:
+        """All that this asker may ever spend; None where the total is their only limit."""
+        epsilon = (self.epsilon_by_asker or {}).get(asker)
+        return None if epsilon is None else to_nano(epsilon)
+
     def check(self, query: Query, nano_epsilon: int, asker: str, model: str | None) -> None:
         """Raise Refused unless these rules allow the request. Rows play no part."""
         if self.askers is not None and asker not in self.askers:
@@ -149,6 +200,22 @@ class Policy:
             raise Refused("model")
         if nano_epsilon > self.nano_per_request:
             raise Refused("over_request_limit")
+        if nano_epsilon < self.nano_minimum:
+            raise Refused("under_minimum")
+
+
+def _lower(one: dict[str, float] | None, other: dict[str, float] | None) -> dict[str, float] | None:
+    """The lower limit of each asker who has one in either table."""
+    if one is None or other is None:
+        return other if one is None else one
+    return {
+        who: min(table[who] for table in (one, other) if who in table) for who in {**one, **other}
+    }
+
+
+def _lesser(one: int | None, other: int | None) -> int | None:
+    """The lesser of two limits; None is no limit."""
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _both(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -10,7 +10,9 @@ A query's exact sums come from `Query.contributions`, the very integers a Source
 search methods ask at a few dozen temperatures only, so each is computed once. The noise of the
 average of d sources is drawn at once: a sum of d Laplace variables is a difference of two
 Gamma(d) variables. This is ordinary seeded noise: the simulator is not a Source, protects
-nobody, and cannot be mistaken for one.
+nobody, and cannot be mistaken for one. Its sources do not lie, and nothing is left out of its
+averages as implausible (see `privcal.plausible`): a real calibration leaves out honest sources so
+seldom that it makes no difference.
 """
 
 from __future__ import annotations

@@ -1,0 +1,198 @@
+"""One source that lies, or two: what it does to the map with and without the gate of `plausible`.
+
+Sources of 30 rows under motion blur; the loop is that of every calibration, the noise is ordinary
+seeded noise, so that the runs of one line of a table differ in nothing but the lie and the gate.
+Of a lie that has two sides (all rows wrong where the others are sure, all right where they are
+not) the worse one is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+
+import privcal
+from benchmarks import report
+from privcal.calibrate import Question, SourceDropped
+from privcal.confidence import confidence
+from privcal.datasets import cifar10c
+from privcal.metrics import ece
+from privcal.plausible import implausible
+from privcal.privacy.epsilon import NANO
+from privcal.privacy.ledger import Key
+from privcal.queries import GRID, Hats, Query
+from privcal.scores import FloatArray, Scores
+from privcal.source import Answer
+
+ROWS, EPSILON, DRAWS = 30, 1.0, 10
+COSTS = 0.03
+"""An ECE that much above that without a liar is harmless."""
+
+Lie = Callable[[Query, float], FloatArray]
+"""What a liar says to a query, on the side +1 or -1."""
+
+
+def rows(claimed: float) -> Lie:
+    """So many rows, all of them wrong at the highest knot, or right at the lowest."""
+
+    def said(query: Query, side: float) -> FloatArray:
+        values = np.zeros(query.length)
+        if isinstance(query, Hats):
+            values[query.length // 2 - 1 if side < 0 else query.length // 2] = claimed
+        else:
+            values[0] = side * claimed
+        return values
+
+    return said
+
+
+def everywhere(query: Query, side: float) -> FloatArray:
+    return np.full(query.length, side * 1e6)
+
+
+def lowest(query: Query, side: float) -> FloatArray:
+    return np.where(np.arange(query.length) == 0, 1e6, 0.0)
+
+
+LIARS: dict[str, tuple[int, Lie]] = {
+    "none": (0, rows(0)),
+    **{f"{n:,} rows": (1, rows(n)) for n in (30, 60, 100, 300, 10**6, 4 * 10**12)},
+    "1e300": (1, rows(1e300)),
+    "-1,000,000 (or +) in every number": (1, everywhere),
+    "1,000,000 wrong at the lowest knot": (1, lowest),
+    "two, of 90 rows each": (2, rows(3 * ROWS)),
+}
+
+
+class Panel:
+    """Honest sources and the last few liars, without ledgers: nobody's rows are protected here."""
+
+    asker, rows_per_person = "benchmark", 1
+
+    def __init__(
+        self, honest: Sequence[Scores], liars: int, lie: Lie, side: float, seed: int
+    ) -> None:
+        self.names = [f"hospital-{i}" for i in range(len(honest))]
+        self._honest = dict(zip(self.names, honest, strict=True))
+        self._liars, self._lie, self._side = self.names[len(honest) - liars :], lie, side
+        self._seed = seed
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        return {}
+
+    def ask(self, names: Sequence[str], question: Question) -> Iterator[tuple[str, Answer]]:
+        query, epsilon = question.query, question.nano_epsilon / NANO
+        rng = np.random.default_rng([self._seed, question.round, question.index])
+        noise = rng.laplace(0, query.sensitivity / epsilon, (len(self.names), query.length))
+        for name, own in zip(self.names, noise, strict=True):
+            if name in names:
+                exact = (
+                    self._lie(query, self._side)
+                    if name in self._liars
+                    else query.contributions(self._honest[name]).sum(query.length) / GRID
+                )
+                key = Key.parse(self.asker, question.request_id)
+                yield name, Answer(exact + own, question.nano_epsilon, key, name)
+
+
+@contextmanager
+def ungated() -> Iterator[None]:
+    loop = sys.modules["privcal.calibrate"]
+    with (
+        mock.patch.object(loop, "FEWEST", float("inf")),
+        mock.patch.object(loop, "impossible", return_value=False),
+    ):
+        yield
+
+
+def run() -> None:
+    scores = cifar10c("motion_blur")
+    before = ece(confidence(scores.outputs, 1.0), scores.correct)
+    for method in ("sketch", "acc-t"):
+        for sources in (21, 50):
+            _table(method, sources, scores, before)
+    _speed()
+
+
+def _table(method: str, sources: int, scores: Scores, before: float) -> None:
+    lines, honest = [], 0.0
+    for name, (liars, lie) in LIARS.items():
+        if lie is lowest and method != "sketch":
+            continue
+        sides = [
+            [_ece(method, sources, scores, liars, lie, side, gate) for gate in (False, True)]
+            for side in (-1.0, 1.0)
+        ]
+        without, gated = (max((s[g][0] for s in sides), key=_rank) for g in (0, 1))
+        caught = min(s[1][1] for s in sides)
+        if not liars:
+            honest = gated
+        lines.append(
+            (
+                name,
+                "the run fails" if np.isnan(without) else f"{without:.3f}",
+                f"{gated:.3f}",
+                f"{caught:.0%}" if liars else "",
+            )
+        )
+    title = f"liars: {method}, {sources} sources of {ROWS} rows, ε = {EPSILON:g}, {DRAWS} draws"
+    report.table(
+        f"{title}; ECE without any calibration {before:.3f}",
+        ("liar", "ECE without the gate", "with it", "liars found"),
+        lines,
+    )
+    worst = max((float(gated), name) for name, _, gated, _ in lines)
+    report.at_most(f"the worst of them with the gate ({worst[1]})", worst[0] - honest, COSTS, "")
+
+
+def _rank(value: float) -> float:
+    return np.inf if np.isnan(value) else value
+
+
+def _ece(
+    method: str, sources: int, scores: Scores, liars: int, lie: Lie, side: float, gate: bool
+) -> tuple[float, float]:
+    """The mean over draws, NaN where a run fails, and the share of liars that were left out."""
+    found, caught = [], 0
+    for draw in range(DRAWS):
+        order = np.random.default_rng(draw).permutation(len(scores))
+        private, test = np.split(order, [sources * ROWS])
+        panel = Panel(
+            [scores.take(part) for part in np.split(private, sources)], liars, lie, side, draw
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SourceDropped)
+            try:
+                if gate:
+                    result = privcal.calibrate(panel, method, EPSILON)
+                else:
+                    with ungated(), np.errstate(all="ignore"):
+                        result = privcal.calibrate(panel, method, EPSILON)
+            except Exception:  # whatever it is, it comes after everybody has paid
+                return np.nan, 0.0
+        kept = scores.take(np.sort(test))
+        found.append(ece(result.map.confidence(kept), kept.correct))
+        caught += len(set(result.left_out) & set(panel.names[sources - liars :]))
+    return float(np.mean(found)), caught / max(liars * DRAWS, 1)
+
+
+def _speed() -> None:
+    query = Hats(knots=tuple(np.linspace(-8, 8, 32)))
+    question = Question("speed", 0, 0, NANO, query, None)
+    answers = np.random.default_rng(0).gamma(2.0, 5.0, (300, query.length))
+    implausible([answers], [question])
+    began = time.perf_counter()
+    for _ in range(100):
+        implausible([answers], [question])
+    each = (time.perf_counter() - began) * 10
+    report.at_most("300 answers of 64 numbers", each, 10.0, " ms")

@@ -1,0 +1,275 @@
+"""The process of a site that has the network: it reads no data.
+
+It opens each message, gives what was asked to a child that has the data and no network
+(`privcal.federation.worker`), waits until the reply may leave, and seals it for the asker. Nothing
+that arrives is written to disk, unpacked, imported or run: what a message can bring about is one
+of the lines of `Service.answer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from privcal.errors import InputError, Refused
+from privcal.federation import revocations, worker
+from privcal.federation.foreground import foreground
+from privcal.federation.keys import SiteKeys
+from privcal.federation.messages import (
+    Opened,
+    Reply,
+    open_message,
+    plain_refusal,
+    read_reply,
+    seal_reply,
+)
+from privcal.federation.roster import Card, own_name
+from privcal.federation.site import DELAY, Site
+from privcal.files import replacing
+
+AT_ONCE = 32
+"""Requests that are looked at, or wait for the child, at once; more are told `busy`."""
+
+PATIENCE = 600.0
+"""Seconds that the child has for one request; then it is stopped."""
+
+IDLE = 600.0
+"""Seconds without a request after which the child, with its memory, goes away."""
+
+READY = "is connected"
+
+STATUS = "status.json"
+"""In `local/`: how the site is, for `privcal site health`."""
+
+_PASSED = (
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "VIRTUAL_ENV",
+    "PRIVCAL_MARKS",
+    "POLARS_SKIP_CPU_CHECK",
+)
+
+
+class Service:
+    """A site that answers, whatever network brings the messages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.name = own_name(self.folder)
+        SiteKeys.load(self.folder)  # complain now rather than to every asker
+        Site.load(self.folder)
+        self._shown: tuple[str, bytes] = ("", b"")
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._root = str(self.folder / "startup" / "rootCA.pem")
+        self._child = Child(self.folder)
+        self.last_asked: float | None = None
+        self.slowest = 0.0
+        """Delays that the slowest answer took: above one, how long it took could be seen."""
+
+    def answer(self, topic: str, message: bytes) -> bytes:
+        """The reply to a message. Nothing but its own lines gets to the sender."""
+        try:
+            keys = SiteKeys.load(self.folder)  # the owner may have made new ones
+            return self._card(keys) if topic == "card" else self._answer(keys, message)
+        except Exception as error:  # no keys, a disk that is gone
+            worker.note(self.folder, f"a message was not answered: {error}")
+            return b""
+
+    def _answer(self, keys: SiteKeys, message: bytes) -> bytes:
+        arrived = time.monotonic()
+        text = message.decode("utf-8", "replace")
+        if not self._room.acquire(blocking=False):
+            return plain_refusal("busy", text, keys, self.name).encode()
+        try:
+            opened = open_message(text, self._root, site=self.name)
+            reply = self._reply(opened)
+            # An offer too: it may have had to wait for a question's rows.
+            hold(arrived, self._delay())
+            return seal_reply(reply, opened, keys, self.name).encode()
+        except (Refused, InputError) as problem:  # nothing was looked at but the message
+            worker.note(self.folder, f"a message was refused: {problem}")
+            code = problem.code if isinstance(problem, Refused) else "unavailable"
+            return plain_refusal(code, text, keys, self.name).encode()
+        finally:
+            self._room.release()
+
+    def _card(self, keys: SiteKeys) -> bytes:
+        if self._shown[0] != keys.public:
+            self._shown = (keys.public, Card.of_site(self.folder).text.encode())
+        return self._shown[1]
+
+    def _reply(self, opened: Opened) -> Reply:
+        self.last_asked = time.time()
+        try:
+            if revocations.load(self.folder).refuses(opened.asker, opened.fingerprint):
+                return Reply(refused="revoked")
+            asked = time.monotonic()
+            reply = self._child.ask(opened)
+            if opened.request.kind == "question":
+                self.slowest = max(self.slowest, (time.monotonic() - asked) / self._delay())
+            return reply
+        except Exception as error:  # a damaged list of who is revoked; a child that died
+            worker.note(self.folder, f"{opened.asker}: {error}")
+            return Reply(refused="unavailable")
+
+    def _delay(self) -> float:
+        try:
+            return Site.load(self.folder).delay
+        except InputError:  # the owner is changing the settings
+            return DELAY
+
+    def close(self) -> None:
+        self._child.stop()
+
+
+def hold(arrived: float, delay: float) -> None:
+    """Wait until `delay` after arrival, or the next multiple of it."""
+    passed = time.monotonic() - arrived
+    time.sleep(max(0.0, max(1, math.ceil(passed / delay)) * delay - passed))
+
+
+class Child:
+    """The process that has the data: started when asked, one request at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._idle: threading.Timer | None = None
+
+    def ask(self, opened: Opened) -> Reply:
+        with self._turn:
+            return self._ask(opened)
+
+    def _ask(self, opened: Opened) -> Reply:
+        if self._idle is not None:
+            self._idle.cancel()
+        line = json.dumps({"asker": opened.asker, "request": opened.request.text()})
+        process = self._running()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            reply = self._lines.get(timeout=PATIENCE)
+        except (OSError, Empty) as error:
+            self.stop()
+            raise RuntimeError(f"the child did not answer ({error!r})") from None
+        if not reply:
+            self.stop()
+            raise RuntimeError("the child that reads the data died")
+        self._idle = threading.Timer(IDLE, self._leave)
+        self._idle.daemon = True
+        self._idle.start()
+        return read_reply(reply.strip(), opened.request.length)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            self._lines = SimpleQueue()
+            self._process = subprocess.Popen(
+                # -P: nothing is imported from the folder it is started in.
+                [sys.executable, "-P", "-m", "privcal.federation.worker", str(self._folder)],
+                cwd=self._folder,
+                env={name: os.environ[name] for name in _PASSED if name in os.environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                umask=0o077,
+            )
+            reader = threading.Thread(
+                target=_read, args=(self._process, self._lines), daemon=True, name="child"
+            )
+            reader.start()
+        return self._process
+
+    def _leave(self) -> None:
+        with self._turn:
+            self.stop()
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            process.kill()  # whatever it has committed stays committed
+        process.wait()
+
+
+def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+# --- running -----------------------------------------------------------------------------
+
+
+def run(folder: Path) -> None:
+    """Be the site, in the foreground, until stopped."""
+    from privcal.federation.cells import site_cell
+
+    with _only_one(folder):
+        service = Service(folder)
+        cell = site_cell(service.folder, service.answer)
+        since: float | None = None
+
+        def changed(connected: bool) -> None:
+            nonlocal since
+            since = time.time() if connected else None
+            print(f"{service.name} {READY if connected else 'lost the server'}", flush=True)
+            look()
+
+        def look() -> None:
+            _say(service, since)
+
+        cell.set_cell_connected_cb(lambda _: changed(True))
+        cell.set_cell_disconnected_cb(lambda _: changed(False))
+        try:
+            foreground(cell, look, look)
+        finally:
+            service.close()
+            with contextlib.suppress(OSError):
+                (service.folder / "local" / STATUS).unlink()
+
+
+def _say(service: Service, since: float | None) -> None:
+    facts = {
+        "time": time.time(),
+        "process": os.getpid(),
+        "connected_since": since,
+        "last_asked": service.last_asked,
+        "slowest_answer_in_delays": round(service.slowest, 3),
+    }
+    with contextlib.suppress(OSError), replacing(service.folder / "local" / STATUS) as part:
+        part.write_text(json.dumps(facts) + "\n", "utf-8")
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Two processes of one site would take turns in being connected."""
+    import fcntl
+
+    with (folder / "local" / "running.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder} runs already") from None
+        yield
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
+    os._exit(0)  # FLARE's threads do not all end with its cell

@@ -1,0 +1,110 @@
+"""The process at a site that reads data: it has the ledger and the rows, and no network.
+
+It is the site's own child, a fixed module of its own installation. One line in is one request,
+whose signature has been checked; one line out is the reply, not yet sealed. What is asked is
+asked one after the other, so that a question sent twice finds the answer that is being stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from privcal.errors import Refused
+from privcal.federation.messages import Reply, Request, read_request
+from privcal.federation.site import Site
+from privcal.privacy.epsilon import NANO
+from privcal.privacy.ledger import Asking, Key
+from privcal.queries import GRID
+from privcal.source import Source
+
+ERRORS = "privcal-errors.log"
+"""In `local/`, for the owner: why a question was not answered. Never sent anywhere."""
+
+MAX_LOG = 1 << 20
+
+
+def reply_to(site: Site, asker: str, request: Request) -> Reply:
+    """What a site says to a request of an asker. Refused, or any other exception: see `safely`."""
+    if request.kind == "release":
+        for one in site.populations:
+            one.source(site.name).release(asker, request.campaign)
+        return Reply(accepted=True)
+    source = _source(site, request)
+    if request.kind == "offer":
+        asked = [
+            Asking(
+                Key.parse(asker, question.request_id),
+                question.query,
+                question.nano_epsilon,
+                known=question.round == 0,
+            )
+            for question in request.questions
+        ]
+        code = source.offer(asked, request.campaign, asker, request.questions[0].model)
+        return Reply(refused=code) if code else Reply(accepted=True)
+    [question] = request.questions
+    given = source.answer(
+        question.query,
+        Fraction(question.nano_epsilon, NANO),
+        question.request_id,
+        asker,
+        question.model,
+    )
+    values = tuple(round(v * GRID) for v in given.values)
+    return Reply(values, source.rows_per_person, source.max_rows, given.ledger)
+
+
+def _source(site: Site, request: Request) -> Source:
+    models = {question.model for question in request.questions}
+    if len(models) != 1:
+        raise Refused("bad_request")
+    return site.population(models.pop()).source(site.name)
+
+
+def safely(folder: Path, asker: str, request: Request) -> Reply:
+    """Whatever happens, an answer or one of the fixed codes; why is for the owner alone."""
+    try:
+        return reply_to(Site.load(folder), asker, request)
+    except Refused as refusal:
+        note(folder, traceback.format_exc())
+        return Reply(refused=refusal.code)
+    except BaseException:
+        note(folder, traceback.format_exc())
+        return Reply(refused="unavailable")
+
+
+def note(folder: Path, text: str) -> None:
+    """Tell the owner, and nobody else, what went wrong."""
+    path = folder / "local" / ERRORS
+    try:
+        if path.exists() and path.stat().st_size > MAX_LOG:
+            path.replace(path.with_name(f"{ERRORS}.1"))
+        with path.open("a", encoding="utf-8") as log:
+            path.chmod(0o600)
+            log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n{text}\n")
+    except OSError:  # a full disk must not change the reply
+        return
+
+
+def main(folder: Path) -> None:
+    # Whatever a library prints must not come between the replies.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    import opendp.prelude  # noqa: F401  # takes seconds: before the first question comes
+
+    for line in sys.stdin:
+        facts: dict[str, Any] = json.loads(line)
+        reply = safely(folder, facts["asker"], read_request(facts["request"]))
+        replies.write(reply.text() + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,105 @@
+"""Campaigns that wait for an owner's approval, and what the owner approved.
+
+With `approve` in the policy nothing is answered to a campaign, and nothing reserved for it, before
+its owner has said yes to what it asks: who, which model, which kinds of query, how much ε in all.
+An approval is an entry of the ledger's chain. What waits is not: it is free of charge, anybody who
+may ask can cause it, and so there is a bounded number of it, the oldest making way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+WAITING, WAITING_OF_ONE = 100, 10
+"""Campaigns that are remembered as waiting: in all, and of one asker."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS waiting (
+    number INTEGER PRIMARY KEY, asker TEXT NOT NULL, campaign TEXT NOT NULL, what TEXT NOT NULL,
+    time TEXT NOT NULL, UNIQUE (asker, campaign)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a campaign asks, as its owner sees it and approves it."""
+
+    asker: str
+    campaign: str
+    model: str | None
+    kinds: tuple[str, ...]
+    requests: int
+    nano: int
+    """Over the whole campaign, what it was charged before included."""
+    digest: str
+    """Of the questions, each in its one spelling: asker and owner can compare it."""
+
+    def cover(self, other: Terms) -> bool:
+        """Whether whoever approved this approved the other too."""
+        return (
+            (self.asker, self.campaign, self.model) == (other.asker, other.campaign, other.model)
+            and set(other.kinds) <= set(self.kinds)
+            and other.nano <= self.nano
+        )
+
+    def text(self) -> str:
+        return json.dumps(vars(self), sort_keys=True)
+
+    @classmethod
+    def of(cls, text: str) -> Terms:
+        facts: dict[str, Any] = json.loads(text)
+        terms = cls(**{**facts, "kinds": tuple(facts["kinds"])})
+        if not isinstance(terms.nano, int) or not isinstance(terms.requests, int):
+            raise TypeError(f"these are not the terms of a campaign: {text}")
+        return terms
+
+
+def digest(asker: str, campaign: str, questions: Iterable[tuple[int, int, int, str]]) -> str:
+    """Of a campaign's questions: round, index, nano-ε and the query's one spelling of each."""
+    text = json.dumps([asker, campaign, sorted(questions)], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def note(db: sqlite3.Connection, terms: Terms, time: str, *, first: bool) -> None:
+    """Remember that this waits. With `first`, only if nothing of the campaign does already."""
+    db.execute(SCHEMA)
+    known = db.execute(
+        "SELECT what FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+    ).fetchone()
+    if known is not None and (first or known[0] == terms.text()):
+        return
+    db.execute(
+        "INSERT OR REPLACE INTO waiting (asker, campaign, what, time) VALUES (?, ?, ?, ?)",
+        (terms.asker, terms.campaign, terms.text(), time),
+    )
+    for whose, most in (("asker = ?", WAITING_OF_ONE), ("? != ''", WAITING)):
+        db.execute(
+            "DELETE FROM waiting WHERE number IN (SELECT number FROM waiting WHERE "
+            f"{whose} ORDER BY number DESC LIMIT -1 OFFSET ?)",
+            (terms.asker, most),
+        )
+
+
+def waiting(db: sqlite3.Connection) -> list[tuple[Terms, str]]:
+    """What waits, and since when, the oldest first; a row that does not parse is left out."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'waiting'").fetchone():
+        return []
+    found = []
+    for what, time in db.execute("SELECT what, time FROM waiting ORDER BY number"):
+        try:
+            found.append((Terms.of(what), str(time)))
+        except (ValueError, TypeError, KeyError):
+            continue  # the campaign asks again, and is noted anew
+    return found
+
+
+def forget(db: sqlite3.Connection, terms: Terms) -> None:
+    db.execute(
+        "DELETE FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+    )

@@ -1,0 +1,103 @@
+"""What running campaigns have reserved of a budget, so that none begins what it cannot finish.
+
+Two campaigns that each look at the budget and find enough would together use it up, and neither
+would have its map. So a campaign reserves before its first question what all its questions cost,
+in the transaction that looks whether it is there; each charge lowers what is still reserved.
+
+A reservation only ever refuses. Whatever these rows say, a charge is first held against the cap
+itself, so nothing can be spent through them, and one that is lost (dropped, damaged, restored from
+an older copy) costs nobody more than a refusal that should have come earlier. That is why they are
+not entries of the chain: they come and go free of charge, and a chain of them would let anybody
+fill the disk.
+
+They end by the wall clock, because a process that was killed gives nothing back. A clock set back
+by a few minutes makes one last so much longer; one set back by more than `RESERVED_FOR`, or
+forward, ends it early. Neither touches what may be spent.
+
+Where each person has a budget of their own
+-------------------------------------------
+Who can still pay depends on rows, so no refusal may tell it. What can be told is what somebody
+would have to pay who was new when the oldest of the running campaigns reserved: everything charged
+since (by whomever), and all that is still reserved. As long as that is within the total, whoever was
+new when a campaign reserved counts in every one of its answers, and its averages are over the same
+people: their account is at most what was charged since, and no later charge of that campaign takes
+it beyond the total. The amounts are those of requests alone; accounts are not looked at. ∎
+
+With one budget for everybody the same holds with "since the beginning" in place of "since".
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+RESERVED_FOR = 150.0
+"""Seconds after a campaign's last charge, or after it was made: longer than the two minutes that a
+slow site has for a reply, and not long for whoever waits for one that died.
+
+Not after an offer that repeats it: whoever offers again and again, and asks nothing, would hold a
+source for ever."""
+
+AT_ONCE = 4
+"""Reservations that one asker may have; the oldest makes way for a fifth. So nobody holds a source
+under ever new names, and nobody is locked out by runs of their own that died."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS reservation (
+    asker TEXT NOT NULL, campaign TEXT NOT NULL, nano INTEGER NOT NULL, requests INTEGER NOT NULL,
+    since INTEGER NOT NULL, seen REAL NOT NULL, PRIMARY KEY (asker, campaign)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What a campaign has still to ask, in nano-ε and requests."""
+
+    asker: str
+    campaign: str
+    nano: int
+    requests: int
+    since: int
+    """What had been charged, over all requests, when it was made."""
+    seen: float
+    """When the campaign was last charged, or when this was made."""
+
+    @property
+    def sound(self) -> bool:
+        whole = (self.nano, self.requests, self.since)
+        return all(isinstance(n, int) and n >= 0 for n in whole) and isinstance(self.seen, float)
+
+
+def live(db: sqlite3.Connection, now: float) -> dict[tuple[str, str], Reservation]:
+    """Those that hold, by asker and campaign; one that is damaged holds nothing."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'reservation'").fetchone():
+        return {}
+    found = (Reservation(*row) for row in db.execute("SELECT * FROM reservation"))
+    return {
+        (one.asker, one.campaign): one
+        for one in found
+        if one.sound and abs(now - one.seen) < RESERVED_FOR
+    }
+
+
+def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
+    """Those of an asker that must make way for a new one, the oldest first."""
+    own = sorted((one for one in live if one.asker == asker), key=lambda one: one.seen)
+    return own[: max(0, len(own) - AT_ONCE + 1)]
+
+
+def keep(db: sqlite3.Connection, one: Reservation, now: float) -> None:
+    """Write one as it now is; those that have ended are removed."""
+    db.execute(SCHEMA)
+    db.execute("DELETE FROM reservation WHERE ABS(seen - ?) >= ?", (now, RESERVED_FOR))
+    if one.nano == 0:  # all that was to be asked is asked
+        drop(db, one.asker, one.campaign)
+    else:
+        row = tuple(vars(one).values())
+        db.execute("INSERT OR REPLACE INTO reservation VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def drop(db: sqlite3.Connection, asker: str, campaign: str) -> None:
+    db.execute(SCHEMA)
+    db.execute("DELETE FROM reservation WHERE asker = ? AND campaign = ?", (asker, campaign))

@@ -1,0 +1,575 @@
+"""A campaign that begins can finish, and whatever is reserved, no more is spent than the cap."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import privcal
+from privcal.calibrate import SourceDropped
+from privcal.privacy.epsilon import NANO, to_nano
+from privcal.privacy.ledger import Asking, Key
+from privcal.privacy.reservations import AT_ONCE, RESERVED_FOR
+from privcal.queries import Gap, Nll
+from tests.conftest import random_scores
+
+
+class Clock:
+    """The wall clock, as the ledger sees it."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def later(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("privcal.privacy.ledger._now", clock)
+    return clock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    privcal.Ledger.create(tmp_path / "source.db", unit="row")
+    return tmp_path / "source.db"
+
+
+def source(path: Path) -> privcal.Source:
+    return privcal.Source(random_scores(9), ledger=path)
+
+
+def questions(campaign: str, epsilon: float, count: int = 1, asker: str = "local") -> list[Asking]:
+    nano = to_nano(epsilon)
+    return [Asking(Key(asker, campaign, 0, i), Gap(1 + i / 10), nano) for i in range(count)]
+
+
+def offer(
+    path: Path, campaign: str, epsilon: float, count: int = 1, asker: str = "local"
+) -> str | None:
+    return source(path).offer(questions(campaign, epsilon, count, asker), campaign, asker)
+
+
+def ask(path: Path, request: str, epsilon: float, asker: str = "local") -> str:
+    """The code of a refusal, or "answered"."""
+    query = Gap(1 + Key.parse(asker, request).index / 10)
+    try:
+        source(path).answer(query, epsilon, request, asker)
+    except privcal.Refused as refused:
+        return refused.code
+    return "answered"
+
+
+def rules(path: Path, **more: object) -> None:
+    ledger = privcal.Ledger(path)
+    ledger.set_policy(privcal.Policy.of(more, "here", ledger.policy))
+
+
+def test_what_is_reserved_is_kept_for_its_campaign(path: Path) -> None:
+    assert offer(path, "first", 0.3, 2) is None
+    assert ask(path, "second", 0.5) == "reserved"
+    assert ask(path, "second", 0.4) == "answered"  # what is left over may be asked
+    assert ask(path, "third", 0.001) == "reserved"
+    assert [ask(path, f"first/0/{i}", 0.3) for i in range(2)] == ["answered"] * 2
+    assert ask(path, "third", 0.001) == "over_budget"
+    assert source(path).ledger.nano_spent == NANO
+
+
+def test_an_offer_costs_nothing_and_a_second_that_does_not_fit_beside_it_is_told(
+    path: Path,
+) -> None:
+    assert offer(path, "first", 0.3, 2) is None
+    assert offer(path, "second", 0.25, 2) == "reserved"
+    assert offer(path, "second", 0.2, 2) is None
+    assert offer(path, "third", 0.6, 2) == "over_budget"  # without the others too
+    assert source(path).ledger.nano_spent == 0
+    assert len(privcal.Ledger(path).entries()) == 1  # the policy: no reservation is an entry
+
+
+def test_what_was_charged_is_no_longer_reserved(path: Path) -> None:
+    assert offer(path, "first", 0.3, 2) is None
+    ask(path, "first/0/0", 0.3)
+    assert ask(path, "second/0/0", 0.5) == "reserved"  # .3 spent and .3 reserved
+    assert ask(path, "second/0/0", 0.4) == "answered"
+    assert ask(path, "first/0/1", 0.3) == "answered"
+    assert privcal.Ledger(path).reserved() == []
+
+
+def test_a_released_reservation_is_free_for_others(path: Path) -> None:
+    assert offer(path, "first", 0.8) is None
+    source(path).release("local", "first")
+    assert offer(path, "second", 1.0) is None
+    source(path).release("local", "never reserved")
+    assert ask(path, "third", 0.1) == "reserved"
+
+
+def test_the_same_campaign_may_offer_again_and_needs_no_second_budget(path: Path) -> None:
+    for _ in range(3):
+        assert offer(path, "first", 0.25, 4) is None
+    ask(path, "first/0/0", 0.25)
+    assert offer(path, "first", 0.25, 4) is None  # the first of them is paid for
+    assert [one.nano for one in privcal.Ledger(path).reserved()] == [3 * NANO // 4]
+    assert offer(path, "first", 0.1, 4) == "id_conflict"
+
+
+def test_a_campaign_that_is_all_answered_reserves_nothing(path: Path) -> None:
+    assert ask(path, "first", 1.0) == "answered"
+    assert offer(path, "first", 1.0) is None
+    assert privcal.Ledger(path).reserved() == []
+
+
+def test_whoever_is_refused_by_the_policy_reserves_nothing(path: Path) -> None:
+    rules(path, askers=["acme"], queries=["nll"], model="v1", epsilon_per_request=0.5)
+    nll = [Asking(Key("acme", "c"), Nll(), NANO // 4)]
+    for asked, more, code in (
+        (questions("c", 0.25), {}, "asker"),
+        (questions("c", 0.25, asker="acme"), {"asker": "acme"}, "query"),
+        (nll, {"asker": "acme", "model": "v2"}, "model"),
+        ([Asking(Key("acme", "c"), Nll(), NANO)], {"asker": "acme"}, "over_request_limit"),
+        ([Asking(Key("acme", "c"), Nll(), 1)], {"asker": "acme"}, "under_minimum"),
+        (nll, {"asker": "eve"}, "asker"),
+    ):
+        assert source(path).offer(asked, "c", **more) == code
+        assert privcal.Ledger(path).reserved() == []
+    assert source(path).offer(nll, "c", "acme", "v1") is None
+
+
+def test_an_offer_speaks_for_its_own_campaign_and_asker_only(path: Path) -> None:
+    assert source(path).offer(questions("other", 0.1), "c") == "bad_request"
+    assert source(path).offer(questions("c", 0.1, asker="eve"), "c", "local") == "bad_request"
+    assert source(path).offer(questions("c", 0.1) * 2, "c") == "bad_request"
+    assert source(path).offer(questions("c", 0.1), "c", model="a\x1b[2Jb") == "bad_request"
+    assert source(path).offer(["not a question"], "c") == "bad_request"  # type: ignore[list-item]
+    assert privcal.Ledger(path).reserved() == []
+
+
+def test_one_asker_has_few_reservations_and_is_not_locked_out_by_runs_that_died(path: Path) -> None:
+    for n in range(AT_ONCE):
+        assert offer(path, f"c{n}", 0.01) is None
+    assert offer(path, "c", 0.01, asker="acme") is None
+    assert offer(path, "one more", 0.01) is None
+    held = [(one.asker, one.campaign) for one in privcal.Ledger(path).reserved()]
+    assert ("local", "c0") not in held, "the oldest made way"
+    assert len(held) == AT_ONCE + 1
+    assert ("acme", "c") in held, "nobody else's did"
+    assert ask(path, "c0", 0.01) == "answered"  # there is budget, and it may be asked
+
+
+# --- time ---------------------------------------------------------------------------------
+
+
+def test_a_reservation_ends_a_while_after_the_last_sign_of_life(path: Path, clock: Clock) -> None:
+    assert offer(path, "first", 0.3, 3) is None
+    clock.later(RESERVED_FOR - 1)
+    assert offer(path, "second", 0.2) == "reserved"
+    assert ask(path, "first/0/0", 0.3) == "answered"
+    clock.later(RESERVED_FOR - 1)
+    assert offer(path, "second", 0.2) == "reserved"  # the charge was a sign of life
+    clock.later(1)
+    assert offer(path, "second", 0.2) is None
+    assert [one.campaign for one in privcal.Ledger(path).reserved()] == ["second"]
+    assert rows(path) == 1  # what had ended is removed
+    assert ask(path, "first/0/1", 0.3) == "answered"  # there is still enough for it
+    assert ask(path, "first/0/2", 0.3) == "reserved"
+
+
+def test_whoever_offers_again_and_again_and_asks_nothing_holds_a_source_no_longer(
+    path: Path, clock: Clock
+) -> None:
+    for _ in range(3):
+        assert offer(path, "first", 0.8) is None
+        clock.later(RESERVED_FOR / 3)
+    assert offer(path, "second", 0.8) is None
+    assert offer(path, "first", 0.8) == "reserved"
+
+
+def rows(path: Path) -> int:
+    with sqlite3.connect(path) as db:
+        return int(db.execute("SELECT COUNT(*) FROM reservation").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("back", "after", "holds"),
+    [(100, 0, True), (100, 240, True), (100, 250, False), (160, 0, False), (10**8, 0, False)],
+)
+def test_a_clock_set_back_changes_how_long_a_reservation_holds_and_nothing_else(
+    path: Path, clock: Clock, back: float, after: float, holds: bool
+) -> None:
+    """By a little, it lasts so much longer; by more than its life, it is over."""
+    assert offer(path, "first", 0.8) is None
+    clock.later(-back)
+    clock.later(after)
+    assert ask(path, "second", 0.3) == ("reserved" if holds else "answered")
+    assert ask(path, "first", 0.8) == ("answered" if holds else "over_budget")
+    assert source(path).ledger.nano_spent <= NANO
+
+
+def test_the_hours_limit_counts_charges_over_all_askers_and_no_replays(
+    path: Path, clock: Clock
+) -> None:
+    rules(path, requests_per_hour=3)
+    for asker in ("a", "b", "c"):
+        clock.later(60)
+        assert ask(path, "r", 0.01, asker) == "answered"
+    assert ask(path, "s", 0.01) == "too_often"
+    assert offer(path, "s", 0.01) == "too_often"
+    assert [ask(path, "r", 0.01, "a") for _ in range(5)] == ["answered"] * 5
+    clock.later(3600 - 2 * 60)
+    assert [ask(path, f"s/0/{i}", 0.01) for i in range(2)] == ["answered", "too_often"]
+
+
+def test_a_campaign_of_more_questions_than_an_hour_allows_is_refused_before_it_pays(
+    path: Path, clock: Clock
+) -> None:
+    rules(path, requests_per_hour=5)
+    assert offer(path, "six", 0.01, 6) == "too_often"
+    assert offer(path, "three", 0.01, 3) is None
+    assert offer(path, "as many", 0.01, 3) == "too_often"  # beside those that are reserved
+    assert offer(path, "two", 0.01, 2) is None
+    assert ask(path, "stranger", 0.01) == "too_often"
+    asked = [("three", 3), ("two", 2)]
+    assert {ask(path, f"{c}/0/{i}", 0.01) for c, n in asked for i in range(n)} == {"answered"}
+
+
+def test_a_clock_set_back_never_lets_more_be_asked_in_an_hour(path: Path, clock: Clock) -> None:
+    rules(path, requests_per_hour=2)
+    assert [ask(path, f"r/0/{i}", 0.01) for i in range(2)] == ["answered"] * 2
+    clock.later(-7200)
+    assert ask(path, "s", 0.01) == "too_often"
+
+
+# --- who asks -----------------------------------------------------------------------------
+
+
+def test_an_asker_has_a_limit_over_all_campaigns_and_whoever_is_not_named_has_none(
+    path: Path,
+) -> None:
+    rules(path, epsilon_by_asker={"acme": 0.3})
+    assert ask(path, "spring", 0.2, "acme") == "answered"
+    assert ask(path, "autumn", 0.2, "acme") == "over_budget"
+    assert offer(path, "autumn", 0.2, asker="acme") == "over_budget"
+    assert ask(path, "autumn", 0.1, "acme") == "answered"
+    assert ask(path, "c", 0.7, "eve") == "answered"
+
+
+def test_a_reservation_counts_against_its_askers_own_limit(path: Path) -> None:
+    rules(path, epsilon_by_asker={"acme": 0.3})
+    assert offer(path, "spring", 0.2, asker="acme") is None
+    assert offer(path, "autumn", 0.2, asker="acme") == "reserved"
+    assert ask(path, "autumn", 0.2, "acme") == "reserved"
+    assert ask(path, "spring", 0.2, "acme") == "answered"
+    # So whoever holds what they can leaves the rest to the others.
+    assert offer(path, "c", 0.7, asker="eve") is None
+
+
+# --- whatever the table says --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE reservation SET nano = -5000000000",
+        "UPDATE reservation SET nano = 'many'",
+        "UPDATE reservation SET seen = 'yesterday'",
+        "UPDATE reservation SET requests = -9, since = -1",
+        "UPDATE reservation SET nano = 1.5",
+        "DELETE FROM reservation",
+        "DROP TABLE reservation",
+    ],
+)
+def test_a_damaged_reservation_frees_no_budget(path: Path, damage: str) -> None:
+    ask(path, "before", 0.5)
+    assert offer(path, "first", 0.4) is None
+    with sqlite3.connect(path) as db:
+        db.execute(damage)
+    assert ask(path, "second", 0.6) == "over_budget"
+    assert ask(path, "second", 0.5) == "answered"  # the reservation is lost, and that is all
+    assert ask(path, "first", 0.4) == "over_budget"
+    assert source(path).ledger.nano_spent == NANO
+
+
+def test_a_table_that_is_something_else_is_unavailable(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE reservation")
+        db.execute("CREATE TABLE reservation (x)")
+        db.execute("INSERT INTO reservation VALUES (1)")
+    assert ask(path, "first", 0.4) == "unavailable"
+    assert source(path).ledger.nano_spent == 0
+
+
+def test_a_ledger_from_before_there_were_reservations_goes_on(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE reservation")
+        db.execute("DROP TABLE waiting")
+    assert privcal.Ledger(path).reserved() == []
+    assert privcal.Ledger(path).waiting() == []
+    source(path).release("local", "none")
+    assert ask(path, "a", 0.1) == "answered"
+    assert offer(path, "b", 0.9) is None
+    assert ask(path, "c", 0.1) == "reserved"
+
+
+def test_an_owner_who_lowers_the_total_is_obeyed_whatever_is_reserved(path: Path) -> None:
+    assert offer(path, "first", 0.25, 4) is None
+    rules(path, epsilon=0.5)
+    codes = [ask(path, f"first/0/{i}", 0.25) for i in range(4)]
+    assert codes == ["answered", "answered", "over_budget", "over_budget"]
+
+
+class Campaigns(RuleBasedStateMachine):
+    """Several campaigns reserve, ask, release and vanish, in any order.
+
+    Beside the ledger runs a plain account of what was promised, written another way: by summing
+    lists.
+    """
+
+    budget = "population"
+    names = st.sampled_from([("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")])
+    amounts = st.integers(1, 12).map(lambda n: n * NANO // 20)
+
+    @initialize(limit=st.sampled_from([None, 0.4]))
+    def make(self, limit: float | None) -> None:
+        table = None if limit is None else {"a": limit}
+        self.policy = privcal.Policy(epsilon=1.0, epsilon_by_asker=table, budget=self.budget)
+        self.ledger = privcal.Ledger.in_memory(self.policy, unit="person")
+        self.clock = Clock()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("privcal.privacy.ledger._now", self.clock)
+        self.promised: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self.since: dict[tuple[str, str], int] = {}
+        self.charged: list[tuple[str, int]] = []
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+    def live(self) -> dict[tuple[str, str], int]:
+        return {
+            who: left
+            for who, (left, seen) in self.promised.items()
+            if left and abs(self.clock.time - seen) < timedelta(seconds=RESERVED_FOR)
+        }
+
+    def key(self, who: tuple[str, str]) -> Key:
+        return Key(*who, len(self.charged), 0)
+
+    @rule(who=names, nano=amounts)
+    def reserve(self, who: tuple[str, str], nano: int) -> None:
+        still = who in self.live()
+        asked = [Asking(self.key(who), Gap(), nano)]
+        if self.ledger.reserve(*who, asked, self.policy) is None:
+            if still:  # to offer again makes it no longer
+                self.promised[who] = (nano, self.promised[who][1])
+            else:
+                self.promised[who] = (nano, self.clock.time)
+                self.since[who] = len(self.charged)
+
+    @rule(who=names, nano=amounts)
+    def charge(self, who: tuple[str, str], nano: int) -> None:
+        left = self.live().get(who, 0)
+        try:
+            self.ledger.charge(Asking(self.key(who), Gap(), nano), self.policy)
+        except privcal.Refused as refused:
+            if nano <= left or refused.code not in ("over_budget", "reserved"):
+                raise  # a campaign is never refused what it has reserved
+            return
+        self.charged.append((who[0], nano))
+        if left:
+            self.promised[who] = (max(0, left - nano), self.clock.time)
+
+    @rule(who=names)
+    def release(self, who: tuple[str, str]) -> None:
+        self.ledger.release(*who)
+        self.promised.pop(who, None)
+
+    @rule(seconds=st.sampled_from([1, 50, 149, 150, 5000]))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.later(seconds)
+
+    @invariant()
+    def what_was_promised_is_kept(self) -> None:
+        if not hasattr(self, "ledger"):
+            return
+        live = self.live()
+        reserved = {(r.asker, r.campaign): r.nano for r in self.ledger.reserved()}
+        assert reserved == live
+        for one in (None, "a"):
+            cap = NANO if one is None else self.policy.nano_of("a")
+            spent = sum(n for asker, n in self.charged if one in (None, asker))
+            held = sum(n for (asker, _), n in live.items() if one in (None, asker))
+            assert cap is None or self.payable(spent, held, cap, one)
+
+    def payable(self, spent: int, held: int, cap: int, asker: str | None) -> bool:
+        return spent + held <= cap
+
+
+class CampaignsOfPersons(Campaigns):
+    """The same where each person has a budget of their own."""
+
+    budget = "person"
+
+    def payable(self, spent: int, held: int, cap: int, asker: str | None) -> bool:
+        if asker is not None:  # an asker's own limit is over all requests
+            return spent + held <= cap
+        # Whoever was new when a running campaign reserved can pay for all that is running.
+        starts = [self.since[who] for who in self.live()]
+        return all(sum(n for _, n in self.charged[start:]) + held <= cap for start in starts)
+
+
+Campaigns.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+CampaignsOfPersons.TestCase.settings = Campaigns.TestCase.settings
+TestCampaigns = Campaigns.TestCase
+TestCampaignsOfPersons = CampaignsOfPersons.TestCase
+
+
+# --- each person's own budget ----------------------------------------------------------------
+
+
+def test_whoever_was_new_when_a_campaign_reserved_counts_in_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a reservation the second campaign would push everybody out of the first."""
+    policy = privcal.Policy(epsilon=1.0, budget="person")
+    path = tmp_path / "persons.db"
+    privcal.Ledger.create(path, policy, unit="person")
+    ward = privcal.Source(random_scores(3, person=["ann", "bob", "cid"]), ledger=path)
+    counted = []
+    real = privcal.Ledger.charge_persons
+    monkeypatch.setattr(
+        privcal.Ledger,
+        "charge_persons",
+        lambda *args: counted.append(len(may := real(*args))) or may,
+    )
+    first = questions("first", 0.3, 2)
+    assert ward.offer(first, "first") is None
+    ward.answer(first[0].query, 0.3, "first/0/0")
+    assert ward.offer(questions("second", 0.5), "second") == "reserved"
+    with pytest.raises(privcal.Refused, match="reserved"):
+        ward.answer(Gap(), 0.5, "second")
+    assert ward.offer(questions("second", 0.4), "second") is None
+    ward.answer(Gap(), 0.4, "second")
+    ward.answer(first[1].query, 0.3, "first/0/1")
+    assert counted == [3, 3, 3]
+    # All of the old ones have paid 1; newcomers are who a third campaign is for.
+    assert ward.offer(questions("third", 1.0), "third") is None
+
+
+def test_a_small_old_reservation_does_not_use_up_the_budget_of_newcomers(clock: Clock) -> None:
+    """Each person's own budget is 1; everything charged since the oldest reservation counts."""
+    policy = privcal.Policy(epsilon=1.0, budget="person")
+    ledger = privcal.Ledger.in_memory(policy, unit="person")
+
+    def offer(campaign: str, epsilon: float) -> str | None:
+        return ledger.reserve("a", campaign, questions(campaign, epsilon, asker="a"), policy)
+
+    for month in range(4):
+        assert offer("holds on", 0.01) is None
+        clock.later(RESERVED_FOR - 1)
+        assert offer(f"month {month}", 1.0) == "reserved"
+        assert offer("holds on", 0.01) is None  # again
+        clock.later(1)
+        assert offer(f"month {month}", 1.0) is None
+        asked = questions(f"month {month}", 1.0, asker="a")
+        assert ledger.charge(asked[0], policy) is None
+
+
+# --- runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+@pytest.mark.parametrize("where", ["in a file", "in memory"])
+def test_four_threads_with_budget_for_two_get_two_maps_and_spend_nothing_else(
+    tmp_path: Path, where: str
+) -> None:
+    from threading import Barrier
+
+    ledger = privcal.Ledger.in_memory()
+    if where == "in a file":
+        ledger = privcal.Ledger.create(tmp_path / "source.db", unit="row")
+    all_have_offered = Barrier(4)
+
+    class Slow(privcal.Source):
+        def offer(self, *args: object, **more: object) -> str | None:
+            code = super().offer(*args, **more)  # type: ignore[arg-type]
+            all_have_offered.wait(30)
+            return code
+
+    def run(number: int) -> str:
+        rows = Slow(random_scores(9), ledger=ledger)
+        try:
+            privcal.calibrate([rows], "acc-t", 0.4, campaign=f"c{number}")
+        except privcal.CalibrationError as stopped:
+            return "reserved" if "reserved" in str(stopped) else str(stopped)
+        return "map"
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(run, range(4)))
+    assert sorted(said) == ["map", "map", "reserved", "reserved"]
+    assert ledger.nano_spent == 8 * NANO // 10
+    assert ledger.reserved() == []
+
+
+def test_a_run_that_stops_gives_back_what_it_reserved() -> None:
+    rich = privcal.Source(random_scores(9), name="rich", ledger=None)
+    poor = privcal.Source(random_scores(9), privcal.Policy(0.5), name="poor", ledger=None)
+    with (
+        pytest.warns(SourceDropped, match="over_budget"),
+        pytest.raises(privcal.CalibrationError, match="nothing charged"),
+    ):
+        privcal.calibrate([rich, poor], "acc-t", 0.6, min_sources=2)
+    assert rich.ledger.reserved() == []
+    other = privcal.Source(random_scores(9, classes=3), name="other", ledger=None)
+    with pytest.raises(privcal.InputError, match="ask them apart"):
+        privcal.calibrate([rich, other], "acc-t", 0.5)
+    assert rich.ledger.reserved() == other.ledger.reserved() == []
+
+
+def test_a_run_that_is_interrupted_gives_back_what_it_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = privcal.Source(random_scores(9), ledger=None)
+
+    def interrupt(*_: object) -> None:
+        assert len(one.ledger.reserved()) == 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        privcal.calibrate([one], "acc-t", 0.6, campaign="c", progress=interrupt)
+    assert one.ledger.reserved() == []
+    privcal.calibrate([one], "acc-t", 0.6, campaign="c")
+    assert one.spent == 0.6
+
+
+def test_a_run_that_was_killed_goes_on_and_another_is_told_why_and_for_how_long(
+    path: Path,
+) -> None:
+    assert offer(path, "killed", 0.8) is None  # and no release
+    with (
+        pytest.warns(SourceDropped),
+        pytest.raises(privcal.CalibrationError, match=r"reserved, .*half minutes"),
+    ):
+        privcal.calibrate([source(path)], "one-hot-binning", 0.3)
+    assert source(path).ledger.nano_spent == 0
+    source(path).release("local", "killed")
+    first = [Asking(Key("local", "again", 0, 0), Gap(), NANO)]
+    assert source(path).offer(first, "again") is None
+    privcal.calibrate([source(path)], "one-hot-binning", 1.0, campaign="again")
+
+
+def test_reservations_are_removed_by_nothing_but_time_and_their_own_campaign(path: Path) -> None:
+    assert offer(path, "first", 0.4) is None
+    privcal.Ledger(path).release("eve", "first")  # of the same name, somebody else's
+    assert ask(path, "second", 0.7) == "reserved"
+    assert RESERVED_FOR == 150
