@@ -31,7 +31,7 @@ from privcal.scores import FloatArray, Scores
 from privcal.source import Answer
 
 ROWS, EPSILON, DRAWS = 30, 1.0, 10
-COSTS = 0.03
+COSTS = 0.01
 """An ECE that much above that without a liar is harmless."""
 
 Lie = Callable[[Query, float], FloatArray]
