@@ -20,12 +20,13 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[f
 from cryptography import x509
 
 from privcal.federation.authority import Authority
+from privcal.federation.certificates import fingerprint
 from privcal.federation.checks import Finding, check, closed
 from privcal.federation.dates import expiry, own_certificate, root_certificate
 from privcal.federation.kits import add, load, provision, renew, revoke
 from privcal.federation.messages import Signer, open_message
 from privcal.federation.project import Member, Project
-from privcal.federation.revocations import Revocations, fingerprint, install, sign
+from privcal.federation.revocations import Revocations, install, sign
 from privcal.federation.revocations import load as revoked_at
 from tests.federation_parts import ANN, BOB, SERVER, certificate, request
 
@@ -69,7 +70,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def key_of(kits: Path, name: str) -> str:
-    return fingerprint(own_certificate(kits / name))
+    return fingerprint(own_certificate(kits / name).public_key())
 
 
 def finding(folder: Path, rule: str) -> Finding:
@@ -321,7 +322,7 @@ def test_a_renewed_certificate_takes_the_place_of_the_old_one(
     put(tmp_path / "renewed", kits / name)
     new = own_certificate(kits / name)
     assert (new.subject, new.issuer) == (old.subject, old.issuer)
-    assert fingerprint(new) != fingerprint(old)
+    assert fingerprint(new.public_key()) != fingerprint(old.public_key())
     assert new.not_valid_after_utc == until.replace(microsecond=0)
     findings = check(kits / name)
     assert closed(findings), [found for found in findings if not found.ok]

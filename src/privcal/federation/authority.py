@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from privcal.errors import InputError
+from privcal.federation.certificates import fingerprint
 from privcal.federation.names import CALIBRATOR_ROLE
 from privcal.federation.project import Kind, Member
-from privcal.federation.revocations import Revocations, fingerprint, sign
+from privcal.federation.revocations import Revocations, sign
 from privcal.files import replacing
 
 KEY = "cert.json"
@@ -154,7 +155,7 @@ class Authority:
                 x509.SubjectAlternativeName([_host(member.name)]), critical=False
             )
         certificate = builder.sign(self.key, hashes.SHA256())
-        self.issued.append(Issued(member.name, fingerprint(certificate), f"{until:%Y-%m-%d}"))
+        self.issued.append(Issued(member.name, fingerprint(key.public_key()), f"{until:%Y-%m-%d}"))
         return Credentials(
             certificate.public_bytes(serialization.Encoding.PEM), _private_pem(key), until
         )

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
 from privcal.errors import InputError
 from privcal.federation.canonical import from_base64
 
@@ -17,6 +19,8 @@ MAX_CERTIFICATE = 16_384
 
 @dataclass(frozen=True)
 class Holder:
+    """Whom a certificate names, and the key that it is about."""
+
     name: str
     org: str
     role: str
@@ -26,17 +30,22 @@ class Holder:
 
     @property
     def fingerprint(self) -> str:
-        """Of the public key, so that it stays when the certificate is renewed with the same key."""
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-        der = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        return hashlib.sha256(der).hexdigest()
+        return fingerprint(self.key)
 
     def check(self, text: str, signature: Any) -> None:
         """An exception unless they signed `text`."""
         from nvflare.lighter.utils import verify_content
 
         verify_content(text, from_base64(signature), self.key)
+
+
+def fingerprint(key: Any) -> str:
+    """Of a public key: SHA-256 of its SubjectPublicKeyInfo (DER), in hex.
+
+    Not of a certificate: a key that was stolen is the same in every certificate made for it.
+    """
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def root(path: str | Path) -> Any:
@@ -90,6 +99,7 @@ def of_kit(startup: Path) -> tuple[Holder, str, Any]:
 
 
 def sign(text: str, key: Any) -> str:
+    """What `Holder.check` of the same key takes."""
     from nvflare.lighter.utils import sign_content
 
     return str(sign_content(text, key))

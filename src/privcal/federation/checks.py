@@ -15,6 +15,7 @@ from pathlib import Path
 
 from privcal.errors import InputError, Refused
 from privcal.federation import revocations
+from privcal.federation.certificates import fingerprint
 from privcal.federation.dates import expiry, own_certificate, unfitting
 from privcal.federation.hardening import KINDS, STARTUP
 from privcal.federation.keys import SiteKeys
@@ -150,7 +151,7 @@ def _authority(folder: Path) -> str:
 
 
 def _revoked(folder: Path) -> str:
-    key = revocations.fingerprint(own_certificate(folder))
+    key = fingerprint(own_certificate(folder).public_key())
     refused = revocations.load(folder).refuses("", key)
     return "this participant's own certificate is revoked" if refused else ""
 

@@ -12,7 +12,6 @@ than the one it has, and a process that has seen a list takes no older one, nor 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from privcal.errors import InputError
@@ -45,13 +44,6 @@ class Revocations:
 
     def refuses(self, name: str, key_fingerprint: str) -> bool:
         return name.lower() in self.names or key_fingerprint in self.keys
-
-
-def fingerprint(certificate: x509.Certificate) -> str:
-    """A certificate's key: SHA-256 of its SubjectPublicKeyInfo (DER), in hex."""
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    key = certificate.public_key().public_bytes(serialization.Encoding.DER, form)
-    return hashlib.sha256(key).hexdigest()
 
 
 def sign(revoked: Revocations, key: rsa.RSAPrivateKey) -> str:

@@ -18,10 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
 from privcal.errors import InputError
-from privcal.federation import canonical, certificates, revocations
+from privcal.federation import canonical, certificates
 from privcal.federation.keys import SiteKeys, check_signature, check_signing
 from privcal.federation.project import SITE
 from privcal.federation.sealing import check_public, suite_of
@@ -31,7 +29,9 @@ VERSION = 2
 RESERVED = {"calibrator", "server"}
 MAX_SITES = 1000
 MAX_CARD = 32_768
-_POSSESSION, _VOUCHED, _DIGEST = (f"privcal {what} 2" for what in ("card", "name", "roster"))
+_POSSESSION, _VOUCHED, _DIGEST = (
+    f"privcal {what} {VERSION}" for what in ("card", "name", "roster")
+)
 
 # 192 bits. Nobody finds a second roster for a digest with 128; but whoever collects the cards may
 # prepare two rosters with one digest, to show one to each half of the owners, and that takes only
@@ -126,7 +126,7 @@ class Card:
     @property
     def fingerprint(self) -> str:
         """Of the key in its certificate, as lists of revocations name it."""
-        return revocations.fingerprint(x509.load_pem_x509_certificate(self.certificate.encode()))
+        return certificates.unverified(self.certificate).fingerprint
 
     @property
     def suite(self) -> str:
@@ -290,8 +290,8 @@ def pin(kit: str | Path, cards: Iterable[Card], *, rekeyed: Collection[str] = ()
     given = Roster(tuple(cards))
     given.verify(kit)
     names = {card.site for card in given.cards}
-    kept = tuple(card for card in before.cards if card.site not in names)
-    now = Roster(kept + given.cards)
+    others = tuple(card for card in before.cards if card.site not in names)
+    now = Roster(others + given.cards)
     changes = now.since(before)
     if odd := [name for name in changes.rekeyed if name not in rekeyed]:
         raise InputError(
