@@ -102,7 +102,7 @@ def _make(kits: Path, count: int) -> None:
     project = Project(
         name="bench",
         server=Member("localhost", "server"),
-        port=demo._free_port(),
+        port=demo.free_port(),
         sites=tuple(Member(f"hospital-{n}", f"org_{n}") for n in range(1, count + 1)),
         calibrators=(Member("calibrator@demo.org", "calibrator"),),
     )

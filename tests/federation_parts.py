@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from privcal.calibrate import Question
 from privcal.datasets import cifar10c
+from privcal.federation.demo import free_port
 from privcal.federation.kits import provision
 from privcal.federation.messages import Request, Signer
 from privcal.federation.project import Member, Project
@@ -35,12 +35,6 @@ def make_kits(folder: Path, sites: int) -> Path:
     )
     provision(project, folder)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_rows(path: Path, rows: int, seed: int = 0, person: str | None = None) -> Path:

@@ -56,6 +56,12 @@ class Question:
     def request_id(self) -> str:
         return f"{self.campaign}/{self.round}/{self.index}"
 
+    def asked_by(self, asker: str) -> Asking:
+        """As a ledger is offered it."""
+        # Where a later question looks depends on the answers: only the first are known.
+        key, known = Key.parse(asker, self.request_id), self.round == 0
+        return Asking(key, self.query, self.nano_epsilon, known)
+
     def text(self) -> str:
         """The one spelling of a question: what is recorded, and what is signed."""
         facts = {**vars(self), "query": self.query.to_dict()}
@@ -107,16 +113,7 @@ class Here:
         if not questions:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
-        asked = [
-            Asking(
-                Key.parse(self.asker, question.request_id),
-                question.query,
-                question.nano_epsilon,
-                # Where a later question looks depends on the answers: only the first are known.
-                known=question.round == 0,
-            )
-            for question in questions
-        ]
+        asked = [question.asked_by(self.asker) for question in questions]
         self._campaign, model = questions[0].campaign, questions[0].model
         found = {
             name: source.offer(asked, self._campaign, self.asker, model)

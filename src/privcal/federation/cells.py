@@ -4,8 +4,9 @@ A site, the server and a calibrator each have one cell: a named end of connectio
 where FLARE itself holds a site's name to the one in its certificate. FLARE's applications are not
 run, neither a site's nor a server's: no jobs, no commands, no streams, no introspection. And what
 a cell would do by itself with a message (decode objects, open further connections, take commands)
-it does not get to do: each message passes a gate first, which knows three kinds and drops whatever
-else there is, before a byte of it is decoded.
+it does not get to do: each message passes a gate first, which looks at its headers (a msgpack
+table, which FLARE has read), knows three kinds and drops whatever else there is, before a byte of
+its payload is decoded.
 
 | at | passes |
 |---|---|
@@ -196,7 +197,7 @@ def site_cell(folder: Path, answer: Callable[[str, bytes], bytes]) -> CoreCell:
     """A site's cell; `answer` gets the topic and the bytes of each request, and returns a reply's."""
     startup = Startup.read(folder, "fed_client.json")
 
-    def passes(peer: str, name: str, message: Message) -> bool:
+    def passes(peer: str, _: str, message: Message) -> bool:
         request = message.get_header(_Head.MSG_TYPE) == MessageType.REQ
         here = message.get_header(_Head.DESTINATION) == startup.name
         ours = message.get_header(_Head.TOPIC) != "sites"  # which is the server's
@@ -211,14 +212,14 @@ def site_cell(folder: Path, answer: Callable[[str, bytes], bytes]) -> CoreCell:
     return cell
 
 
-def server_cell(folder: Path, may_connect: Callable[[str], bool] = lambda name: True) -> CoreCell:
-    """The server's: it forwards, and tells calibrators who is connected."""
+def server_cell(folder: Path, may_send: Callable[[str], bool] = lambda name: True) -> CoreCell:
+    """The server's: it forwards what `may_send` lets a name send, and tells calibrators who is connected."""
     startup = Startup.read(folder, "fed_server.json")
 
     def passes(peer: str, name: str, message: Message) -> bool:
         # FLARE has held `peer` to `name`, the certificate's, unless it is a calibrator's cell.
         to = message.get_header(_Head.DESTINATION)
-        if message.get_header(_Head.ORIGIN) != peer or not may_connect(name):
+        if message.get_header(_Head.ORIGIN) != peer or not may_send(name):
             return False
         if message.get_header(_Head.MSG_TYPE) == MessageType.REQ:
             own = message.get_header(_Head.TOPIC) == "sites"
@@ -238,6 +239,7 @@ def server_cell(folder: Path, may_connect: Callable[[str], bool] = lambda name: 
 
 
 def calibrator_cell(folder: Path) -> CoreCell:
+    """A calibrator's, for one run: it takes replies."""
     startup = Startup.read(folder, "fed_admin.json")
     # A name of its own for each run: two runs of one calibrator do not get each other's replies.
     name = new_admin_client_name()

@@ -1,4 +1,4 @@
-"""The certificates in a participant's folder: whose they are, until when, and whether they fit."""
+"""The certificates in a participant's folder: until when they are good, and whether they fit."""
 
 from __future__ import annotations
 
@@ -65,10 +65,12 @@ def unfitting(folder: Path) -> str:
 
 
 def own_certificate(folder: Path) -> x509.Certificate:
+    """That of the participant whose folder it is."""
     return _certificate(_own(folder))
 
 
 def root_certificate(folder: Path) -> x509.Certificate:
+    """That of its federation's authority."""
     return _certificate(folder / "startup" / "rootCA.pem")
 
 

@@ -27,7 +27,7 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
     project = Project(
         name="demo",
         server=Member("localhost", "server"),
-        port=_free_port(),
+        port=free_port(),
         sites=tuple(Member(f"hospital-{n}", f"hospital_{n}") for n in range(1, SITES + 1)),
         calibrators=(Member(CALIBRATOR, "calibrator"),),
     )
@@ -59,7 +59,8 @@ def meet(kits: Path, project: Project) -> None:
             roster.accept(folder, kits / calibrator.name / "roster.json")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One of this machine that nobody listens at just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

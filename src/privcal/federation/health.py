@@ -41,7 +41,7 @@ def look(folder: Path) -> list[Sign]:
         _sign("process", lambda: _running(folder)),
         _sign("server", lambda: _connected(folder)),
         _sign("certificate", lambda: _certificate(folder)),
-        _sign("keys", lambda: (SiteKeys.load(folder), (True, "the site's own keys are here"))[1]),
+        _sign("keys", lambda: _keys(folder)),
         *(
             sign
             for number, one in enumerate(site.populations, start=1)
@@ -66,6 +66,7 @@ def said(folder: Path) -> dict[str, Any]:
 
 
 def ago(moment: float | None) -> str:
+    """How long ago that was, for a person."""
     if moment is None:
         return "never"
     seconds = max(0, int(time.time() - moment))
@@ -104,6 +105,11 @@ def _certificate(folder: Path) -> tuple[bool, str]:
     dates = expiry(folder)
     trouble = dates.expired or dates.soon
     return not trouble, trouble or "good for more than 30 days"
+
+
+def _keys(folder: Path) -> tuple[bool, str]:
+    SiteKeys.load(folder)
+    return True, "the site's own keys are here"
 
 
 def _data(data: Path) -> tuple[bool, str]:

@@ -24,7 +24,7 @@ from privcal.federation.messages import (
     Signer,
     open_reply,
 )
-from privcal.federation.roster import Card, Roster
+from privcal.federation.roster import Card, Roster, is_calibrators
 from privcal.plausible import MAX_ROWS, beyond
 from privcal.privacy.ledger import Key
 from privcal.queries import GRID
@@ -65,7 +65,7 @@ class Sites:
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.kit = Path(kit)
-        if not (self.kit / "startup" / "fed_admin.json").is_file():
+        if not is_calibrators(self.kit):
             raise InputError(f"{kit} is not a calibrator's start-up kit")
         self._signer = Signer.of_kit(self.kit / "startup")
         self._roster = Roster.of_kit(self.kit)

@@ -15,7 +15,6 @@ from pathlib import Path
 from privcal.errors import InputError
 from privcal.federation import server, service
 from privcal.federation.kits import load
-from privcal.federation.project import Member
 from privcal.files import replacing
 
 PIDS = "processes.json"
@@ -26,21 +25,12 @@ _SITE = "privcal.federation.service"
 _ANY = "privcal.federation."  # the children that read data too
 _READY = {_SERVER: server.READY, _SITE: service.READY}
 # Nothing else of the caller's environment is for a participant to know.
-_PASSED = (
-    "PATH",
-    "PYTHONPATH",
-    "LANG",
-    "LC_ALL",
-    "VIRTUAL_ENV",
-    "SSL_CERT_FILE",
-    "PRIVCAL_MARKS",
-    "POLARS_SKIP_CPU_CHECK",
-)
+_PASSED = (*service.PASSED, "SSL_CERT_FILE")
 
 
 @dataclass(frozen=True)
 class _Participant:
-    member: Member
+    name: str
     folder: Path
     module: str
 
@@ -66,9 +56,7 @@ def be(folder: Path, kind: str) -> None:
         folder / "startup" / ("fed_client.json" if kind == "site" else "fed_server.json")
     ).is_file():
         raise InputError(f"{folder} is not a {kind}'s start-up kit")
-    participant = _Participant(
-        Member(folder.name, ""), folder, _SITE if kind == "site" else _SERVER
-    )
+    participant = _Participant(folder.name, folder, _SITE if kind == "site" else _SERVER)
     os.umask(0o077)
     os.chdir(folder)
     os.execve(sys.executable, participant.command, _environment(folder))
@@ -83,13 +71,13 @@ def up(
     """
     kits = kits.resolve()
     wanted = _participants(kits, sites, server)
-    alive = {p.member.name for p in wanted if _mains(p)}
+    alive = {p.name for p in wanted if _mains(p)}
     starting: list[_Starting] = []
     # Sites that outlived their server will say so when they have found the new one.
-    lost = server and wanted[0].member.name not in alive
+    lost = server and wanted[0].name not in alive
     try:
         for participant in wanted:
-            if participant.member.name not in alive:
+            if participant.name not in alive:
                 _stop([participant.folder])  # what a process that crashed left
                 starting.append(_start(participant))
             elif lost:
@@ -117,18 +105,19 @@ def down(kits: Path) -> int:
 def running(kits: Path) -> dict[str, int]:
     """Name and process id of each participant that runs here."""
     kits = kits.resolve()
-    found = {p.member.name: _mains(p) for p in _participants(kits, None, True)}
+    found = {p.name: _mains(p) for p in _participants(kits, None, True)}
     return {name: pids[0] for name, pids in found.items() if pids}
 
 
 def _participants(kits: Path, sites: Sequence[str] | None, server: bool) -> list[_Participant]:
     project = load(kits)
-    known = {member.name: member for member in project.sites}
+    known = [member.name for member in project.sites]
     if unknown := [name for name in sites or () if name not in known]:
         raise InputError(f"{kits} has no site {unknown[0]!r}; it has {', '.join(known)}")
-    found = [_Participant(project.server, kits / project.server.name, _SERVER)] if server else []
+    host = project.server.name
+    found = [_Participant(host, kits / host, _SERVER)] if server else []
     names = known if sites is None else sites
-    found += [_Participant(known[name], kits / name, _SITE) for name in names]
+    found += [_Participant(name, kits / name, _SITE) for name in names]
     for participant in found:
         if not (participant.folder / "startup").is_dir():
             raise InputError(f"{participant.folder} is missing; name the sites that are here")
@@ -183,11 +172,10 @@ def _wait(starting: Iterable[_Starting], timeout: float) -> None:
                 if _READY[participant.module].encode() in output.read():
                     break
             if gone:
-                raise InputError(f"{participant.member.name} stopped while starting; see {path}")
+                raise InputError(f"{participant.name} stopped while starting; see {path}")
             if time.monotonic() > end:
                 raise InputError(
-                    f"{participant.member.name} was not connected after {timeout:g} seconds; "
-                    f"see {path}"
+                    f"{participant.name} was not connected after {timeout:g} seconds; see {path}"
                 )
             time.sleep(0.1)
 

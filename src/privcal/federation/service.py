@@ -50,7 +50,7 @@ READY = "is connected"
 STATUS = "status.json"
 """In `local/`: how the site is, for `privcal site health`."""
 
-_PASSED = (
+PASSED = (
     "PATH",
     "PYTHONPATH",
     "LANG",
@@ -59,6 +59,7 @@ _PASSED = (
     "PRIVCAL_MARKS",
     "POLARS_SKIP_CPU_CHECK",
 )
+"""Nothing else of the environment is for the child to know."""
 
 
 class Service:
@@ -181,7 +182,7 @@ class Child:
                 # -P: nothing is imported from the folder it is started in.
                 [sys.executable, "-P", "-m", "privcal.federation.worker", str(self._folder)],
                 cwd=self._folder,
-                env={name: os.environ[name] for name in _PASSED if name in os.environ},
+                env={name: os.environ[name] for name in PASSED if name in os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -20,9 +20,7 @@ from privcal.errors import Refused
 from privcal.federation.messages import Reply, Request, read_request
 from privcal.federation.site import Site
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Asking, Key
 from privcal.queries import GRID
-from privcal.source import Source
 
 ERRORS = "privcal-errors.log"
 """In `local/`, for the owner: why a question was not answered. Never sent anywhere."""
@@ -36,18 +34,11 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
         for one in site.populations:
             one.source(site.name).release(asker, request.campaign)
         return Reply(accepted=True)
-    source = _source(site, request)
+    model = request.questions[0].model  # a request is about one
+    source = site.population(model).source(site.name)
     if request.kind == "offer":
-        asked = [
-            Asking(
-                Key.parse(asker, question.request_id),
-                question.query,
-                question.nano_epsilon,
-                known=question.round == 0,
-            )
-            for question in request.questions
-        ]
-        code = source.offer(asked, request.campaign, asker, request.questions[0].model)
+        asked = [question.asked_by(asker) for question in request.questions]
+        code = source.offer(asked, request.campaign, asker, model)
         return Reply(refused=code) if code else Reply(accepted=True)
     [question] = request.questions
     given = source.answer(
@@ -55,17 +46,10 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
         Fraction(question.nano_epsilon, NANO),
         question.request_id,
         asker,
-        question.model,
+        model,
     )
     values = tuple(round(v * GRID) for v in given.values)
     return Reply(values, source.rows_per_person, source.max_rows, given.ledger)
-
-
-def _source(site: Site, request: Request) -> Source:
-    models = {question.model for question in request.questions}
-    if len(models) != 1:
-        raise Refused("bad_request")
-    return site.population(models.pop()).source(site.name)
 
 
 def safely(folder: Path, asker: str, request: Request) -> Reply:
@@ -94,6 +78,7 @@ def note(folder: Path, text: str) -> None:
 
 
 def main(folder: Path) -> None:
+    """Answer lines of standard input, one after the other, until it ends."""
     # Whatever a library prints must not come between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
