@@ -83,8 +83,6 @@ class Panel:
         self._liars, self._lie, self._side = self.names[len(honest) - liars :], lie, side
         self._seed = seed
 
-    def hold(self) -> None: ...
-
     def release(self) -> None: ...
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:

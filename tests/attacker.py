@@ -17,6 +17,8 @@ import io
 import itertools
 import json
 import re
+import shutil
+import tempfile
 import time
 import uuid
 import zipfile
@@ -48,7 +50,7 @@ from nvflare.private.fed.authenticator import Authenticator
 from nvflare.private.fed.utils.fed_utils import fobs_initialize
 from nvflare.private.scheduler_constants import ShareableHeader
 
-SECONDS = 3.0
+SECONDS = 2.0
 """How long an attacker waits for a reply."""
 
 NET = "_net_manager"  # the channel of FLARE's NetAgent, which tells about a process and stops it
@@ -151,9 +153,9 @@ class Intruder:
             root_cert_file=str(self.startup / "rootCA.pem"),
             private_key_file=str(self.key),
             cert_file=str(self.certificate),
-            msg_timeout=5.0,
+            msg_timeout=SECONDS,
             retry_interval=0.5,
-            timeout=10.0,
+            timeout=0.1,  # one try: a server that gives tokens gives one at once
         ).authenticate(about_me, Signal())
         self.token = token
         set_add_auth_headers_filters(self.cell, self.name, token, signature, session)
@@ -276,17 +278,20 @@ def official(kits: Path, name: str) -> Iterator[Any]:
     """A session by FLARE's own tools; None where the server gives none."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    try:
-        session = new_secure_session(
-            name, str(kits / name), timeout=SECONDS, auto_login_max_tries=1
-        )
-    except Exception:
-        yield None
-        return
-    try:
-        yield session
-    finally:
-        session.close()
+    with tempfile.TemporaryDirectory() as folder:
+        kit = Path(shutil.copytree(kits / name, Path(folder, name)))
+        config = json.loads((kit / "startup" / "fed_admin.json").read_text("utf-8"))
+        config["admin"]["authenticate_msg_timeout"] = SECONDS
+        (kit / "startup" / "fed_admin.json").write_text(json.dumps(config), "utf-8")
+        try:
+            session = new_secure_session(name, str(kit), timeout=SECONDS, auto_login_max_tries=1)
+        except Exception:
+            yield None
+            return
+        try:
+            yield session
+        finally:
+            session.close()
 
 
 # --- what the server's operator sees ----------------------------------------------------------

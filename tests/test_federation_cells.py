@@ -479,7 +479,7 @@ HEADERS = (
 @pytest.mark.parametrize("name", GOOD)
 @given(headers=HEADERS, payload=ODD, sender=st.sampled_from(list(SENDERS.values())))
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_whatever_comes_the_gate_neither_fails_nor_passes_anything_else(
     parties: dict[str, Party], name: str, headers: Any, payload: Any, sender: Sender

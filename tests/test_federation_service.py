@@ -122,8 +122,23 @@ def test_a_good_question_is_answered_by_a_child_and_asking_again_is_free(
         asked.service.close()
 
 
+class Deadly:
+    """What a child is asked by: it is stopped at once, and killed when the question has come."""
+
+    def __init__(self, child: Any) -> None:
+        self.child, self.pipe = child, child.stdin
+        os.kill(child.pid, signal.SIGSTOP)
+
+    def write(self, line: str) -> None:
+        self.pipe.write(line)
+
+    def flush(self) -> None:
+        self.pipe.flush()
+        self.child.kill()
+
+
 def test_a_child_that_dies_costs_a_question_and_the_next_is_answered(
-    place: Path, ann: Signer
+    place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = set_up(place)
     child = asked.service._child
@@ -133,17 +148,19 @@ def test_a_child_that_dies_costs_a_question_and_the_next_is_answered(
         os.kill(child._process.pid, signal.SIGKILL)
         child._process.wait()
         assert asked.ask(ann, "b") is None, "one that is found dead is started anew"
-        os.kill(child._process.pid, signal.SIGSTOP)
-        killer = threading.Timer(0.5, os.kill, (child._process.pid, signal.SIGKILL))
-        killer.start()
+        monkeypatch.setattr(child._process, "stdin", Deadly(child._process))
         assert asked.ask(ann, "c") == "unavailable", "one that dies over a question"
         assert asked.ask(ann, "d") is None
     finally:
         asked.service.close()
 
 
-def test_the_child_has_no_network_and_the_parent_no_data(place: Path, ann: Signer) -> None:
+def test_the_child_has_no_network_and_the_parent_no_data(
+    place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = set_up(place)
+    reads: list[Path] = []
+    monkeypatch.setattr(opening.Data, "read", lambda self, **_: reads.append(self.path))
     try:
         assert asked.ask(ann, "a") is None
         child = asked.service._child._process
@@ -151,8 +168,8 @@ def test_the_child_has_no_network_and_the_parent_no_data(place: Path, ann: Signe
         fds = Path(f"/proc/{child.pid}/fd")
         kinds = {os.readlink(fd).split(":")[0] for fd in fds.iterdir() if os.path.lexists(fd)}
         assert "socket" not in kinds
-        assert "PYTHONSTARTUP" not in child.args
         assert "-P" in child.args
+        assert reads == [], "the answer came, and not from here"
     finally:
         asked.service.close()
 
@@ -276,7 +293,9 @@ def test_more_messages_at_once_than_there_is_room_for_are_told_so(
     place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "AT_ONCE", 2)
-    asked = set_up(place, delay=0.6)
+    leave = threading.Event()
+    monkeypatch.setattr(service, "hold", lambda *_: leave.wait(60))
+    asked = set_up(place)
     got: list[str | None] = []
     threads = [
         threading.Thread(target=lambda n=n: got.append(asked.ask(ann, f"c{n}")))  # type: ignore[misc]
@@ -284,10 +303,14 @@ def test_more_messages_at_once_than_there_is_room_for_are_told_so(
     ]
     for thread in threads:
         thread.start()
+    end = time.monotonic() + 60
+    while len(got) < 4 and time.monotonic() < end:  # two have room, and are held
+        time.sleep(0.01)
+    assert got == ["busy"] * 4
+    leave.set()
     for thread in threads:
         thread.join()
     assert got.count(None) == 2
-    assert got.count("busy") == 4
     assert asked.ask(ann, "later") is None
 
 

@@ -429,8 +429,6 @@ class Interrupted:
         self._panel, self._left = panel, after
         self.names, self.asker, self.rows_per_person = panel.names, panel.asker, 1
 
-    def hold(self) -> None: ...
-
     def release(self) -> None: ...
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:

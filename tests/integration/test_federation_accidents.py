@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,32 +30,32 @@ pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("ma
 SLOW = 20  # seconds: processes of the first question share two cores, and perhaps not alone
 
 
-def answers(job: Sites, asked: Any, names: Sequence[str] = NAMES) -> dict[str, Any]:
+def answers(panel: Sites, asked: Any, names: Sequence[str] = NAMES) -> dict[str, Any]:
     """Each site's values, or the reason why there are none."""
     return {
         name: tuple(map(float, answer.values)) if isinstance(answer, Answer) else answer.code  # type: ignore[attr-defined]
-        for name, answer in job.ask(names, asked)
+        for name, answer in panel.ask(names, asked)
     }
 
 
 def test_a_site_killed_before_during_and_after_its_answer(federation: Federation) -> None:
     before = federation.spent()
     after, late, held = question("kill", 0), question("kill", 1), question("kill", 2)
-    with Sites(federation.kits / ANN, timeout=60) as job:
-        first = answers(job, after)
+    with Sites(federation.kits / ANN, timeout=60) as panel:
+        first = answers(panel, after)
         assert {type(answer) for answer in first.values()} == {tuple}
-        job._timeout = 8  # they are awake now
+        panel._timeout = 8  # they are awake now
         federation.kill("site-4")  # after its answer, before the next
-        second = answers(job, late)
+        second = answers(panel, late)
         assert {n for n, a in second.items() if isinstance(a, tuple)} == {*NAMES} - {"site-4"}
         assert second["site-4"] == "late"
         with federation.settings("site-3", delay="16.0"):
             spent = federation.spent()["site-3"]
             there: dict[str, Any] = {}
-            asking = threading.Thread(target=lambda: there.update(answers(job, held, ["site-3"])))
+            asking = threading.Thread(target=lambda: there.update(answers(panel, held, ["site-3"])))
             asking.start()
             until(lambda: federation.spent()["site-3"] > spent, "the charge")
-            time.sleep(0.5)  # the answer is stored, and held
+            until(lambda: federation.ledger("site-3").entries()[-1].answered, "the stored answer")
             federation.kill("site-3")
             asking.join()
         assert there == {"site-3": "late"}
@@ -65,13 +64,13 @@ def test_a_site_killed_before_during_and_after_its_answer(federation: Federation
     assert left["site-3"] == before["site-3"] + 3 * after.nano_epsilon
     assert left["site-4"] == before["site-4"] + after.nano_epsilon, "never asked, never charged"
     federation.up("site-3", "site-4")
-    with Sites(federation.kits / ANN, timeout=60) as job:
-        assert answers(job, after) == first
+    with Sites(federation.kits / ANN, timeout=60) as panel:
+        assert answers(panel, after) == first
         assert federation.spent() == left, "what was paid for is not paid for again"
-        again = answers(job, held, ["site-3"])["site-3"]
+        again = answers(panel, held, ["site-3"])["site-3"]
         assert isinstance(again, tuple)
         assert federation.spent() == left
-        assert isinstance(answers(job, late, ["site-4"])["site-4"], tuple)
+        assert isinstance(answers(panel, late, ["site-4"])["site-4"], tuple)
         assert federation.spent() == {**left, "site-4": left["site-4"] + late.nano_epsilon}
 
 
@@ -183,10 +182,10 @@ def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
     federation.kill("site-4")
     federation.up("site-4", path=[overlay])
     try:
-        with Sites(federation.kits / ANN, timeout=60) as job:
+        with Sites(federation.kits / ANN, timeout=60) as panel:
             for n, (text, reason) in enumerate(lies().items()):
                 lie.write_text(text)
-                assert answers(job, question("lies", n), ["site-4"]) == {"site-4": reason}
+                assert answers(panel, question("lies", n), ["site-4"]) == {"site-4": reason}
         before = federation.spent()
         lie.write_text(next(iter(lies())))
         out = tmp_path / "map.json"

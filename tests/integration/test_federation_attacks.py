@@ -37,17 +37,17 @@ pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("ma
 
 
 @pytest.fixture(scope="module")
-def job(federation: Federation) -> Iterator[Sites]:
-    """A job of Ann's that runs, for tests that harm no process."""
+def panel(federation: Federation) -> Iterator[Sites]:
+    """Ann's connection to the sites, for tests that harm no process."""
     with Sites(federation.kits / ANN, timeout=60) as sites:
         assert list(sites.names) == list(NAMES)
         yield sites
 
 
-def send(job: Sites, sent: str, *names: str, timeout: float = 60.0) -> dict[str, str]:
+def send(panel: Sites, sent: str, *names: str, timeout: float = 60.0) -> dict[str, str]:
     """A message of any kind over Ann's connection, past all checks at the calibrator's."""
     messages = {name: sent.encode() for name in names or NAMES}
-    replies = dict(job._link.ask_all("ask", messages, timeout))
+    replies = dict(panel._link.ask_all("ask", messages, timeout))
     assert None not in replies.values()
     return replies  # type: ignore[return-value]
 
@@ -59,9 +59,9 @@ def code(reply: str) -> str:
     return str(facts["refused"])
 
 
-def ask(job: Sites, name: str, *args: Any, **more: Any) -> Any:
+def ask(panel: Sites, name: str, *args: Any, **more: Any) -> Any:
     """One site's answer: its values, or the code of its refusal."""
-    [(_, answer)] = job.ask([name], question(*args, **more))
+    [(_, answer)] = panel.ask([name], question(*args, **more))
     return list(answer.values) if isinstance(answer, Answer) else answer.code  # type: ignore[attr-defined]
 
 
@@ -106,26 +106,26 @@ def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_malformed_late_and_stray_messages_get_a_code_and_cost_nothing(
-    federation: Federation, job: Sites
+    federation: Federation, panel: Sites
 ) -> None:
     before = federation.spent()
     for name, (sent, refused) in wire_messages(federation.kits).items():
-        assert {code(reply) for reply in send(job, sent).values()} == {refused}, name
+        assert {code(reply) for reply in send(panel, sent).values()} == {refused}, name
     assert federation.spent() == before
 
 
-def test_a_message_too_long_is_not_carried(job: Sites) -> None:
-    replies = job._link.ask_all("ask", {"site-1": b"x" * (MAX_BYTES + 1)}, 2.0)
+def test_a_message_too_long_is_not_carried(panel: Sites) -> None:
+    replies = panel._link.ask_all("ask", {"site-1": b"x" * (MAX_BYTES + 1)}, 2.0)
     assert dict(replies) == {"site-1": None}
 
 
 def test_a_reply_to_another_calibrators_question_is_of_no_use(
-    federation: Federation, job: Sites
+    federation: Federation, panel: Sites
 ) -> None:
     """Ann got hold of a question of Bob's, and asks it over her own connection."""
     request, key = Request.make("question", "bobs", [question("bobs")], NAMES)
     sent = signer(federation.kits, BOB).sign(request)
-    [(_, reply)] = send(job, sent, "site-1").items()
+    [(_, reply)] = send(panel, sent, "site-1").items()
     values = federation.ledger("site-1").entries()[-1]
     assert values.key is not None
     assert values.key.asker == BOB, "it is charged to whoever signed it"
@@ -137,53 +137,53 @@ def test_a_reply_to_another_calibrators_question_is_of_no_use(
     assert open_reply(reply, sent, card, key, request.length).values
 
 
-def test_a_policy_rules_at_each_site(federation: Federation, job: Sites) -> None:
+def test_a_policy_rules_at_each_site(federation: Federation, panel: Sites) -> None:
     before = federation.spent()
     with federation.policy("site-1", queries=("gap",)):
-        assert ask(job, "site-1", "binned", query=BinnedGap(1.0, 15)) == "query"
+        assert ask(panel, "site-1", "binned", query=BinnedGap(1.0, 15)) == "query"
     with federation.policy("site-2", epsilon_per_request=0.25):
-        assert ask(job, "site-2", "dear", epsilon=0.250000001) == "over_request_limit"
+        assert ask(panel, "site-2", "dear", epsilon=0.250000001) == "over_request_limit"
     with federation.policy("site-3", askers=(BOB,)):
-        assert ask(job, "site-3", "whose") == "asker"
-    assert ask(job, "site-4", "model", model="another") == "model"
+        assert ask(panel, "site-3", "whose") == "asker"
+    assert ask(panel, "site-4", "model", model="another") == "model"
     assert federation.spent() == before
 
 
-def test_no_more_rounds_than_the_budget_allows(federation: Federation, job: Sites) -> None:
+def test_no_more_rounds_than_the_budget_allows(federation: Federation, panel: Sites) -> None:
     spent = federation.ledger("site-2").nano_spent
     with federation.policy("site-2", epsilon=(spent + NANO) / NANO):
-        said = [ask(job, "site-2", "rounds", n, epsilon=0.4) for n in range(4)]
+        said = [ask(panel, "site-2", "rounds", n, epsilon=0.4) for n in range(4)]
     assert [isinstance(answer, list) for answer in said] == [True, True, False, False]
     assert said[2:] == ["over_budget"] * 2
     assert federation.ledger("site-2").nano_spent == spent + parts.round_nano(0.8)
 
 
 def test_asking_again_is_free_and_another_question_under_that_name_is_refused(
-    federation: Federation, job: Sites
+    federation: Federation, panel: Sites
 ) -> None:
-    first = ask(job, "site-3", "again", epsilon=0.5)
+    first = ask(panel, "site-3", "again", epsilon=0.5)
     spent = federation.spent()
     assert isinstance(first, list)
-    assert ask(job, "site-3", "again", epsilon=0.5) == first
-    assert ask(job, "site-3", "again", epsilon=0.4) == "id_conflict"
-    assert ask(job, "site-3", "again", query=Gap(2.0), epsilon=0.5) == "id_conflict"
+    assert ask(panel, "site-3", "again", epsilon=0.5) == first
+    assert ask(panel, "site-3", "again", epsilon=0.4) == "id_conflict"
+    assert ask(panel, "site-3", "again", query=Gap(2.0), epsilon=0.5) == "id_conflict"
     assert federation.spent() == spent
 
 
 def test_a_ledger_restored_from_an_old_copy_is_noticed(
-    federation: Federation, job: Sites, tmp_path: Path
+    federation: Federation, panel: Sites, tmp_path: Path
 ) -> None:
     ledger = federation.site("site-4") / "local" / site.LEDGER
     shutil.copy(ledger, tmp_path / "old")
-    assert isinstance(ask(job, "site-4", "newer", epsilon=0.5), list)
+    assert isinstance(ask(panel, "site-4", "newer", epsilon=0.5), list)
     shutil.copy(ledger, tmp_path / "new")
     shutil.copy(tmp_path / "old", ledger)
-    assert ask(job, "site-4", "after the restore") == "ledger_rolled_back"
+    assert ask(panel, "site-4", "after the restore") == "ledger_rolled_back"
     ledger.unlink()
-    assert ask(job, "site-4", "after the loss") == "ledger_missing"
+    assert ask(panel, "site-4", "after the loss") == "ledger_missing"
     assert not ledger.exists()
     shutil.copy(tmp_path / "new", ledger)
-    assert isinstance(ask(job, "site-4", "newest", epsilon=0.5), list)
+    assert isinstance(ask(panel, "site-4", "newest", epsilon=0.5), list)
 
 
 # --- strangers ----------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_a_calibrator_without_a_calibrators_certificate_reaches_nobody(
         return
     link.open()
     try:
-        assert link.sites() == []
+        assert dict(link.ask_all("sites", {"server": b""}, 2.0)) == {"server": None}
         assert dict(link.ask_all("card", {"site-1": b"", "site-2": b""}, 2.0)) == {
             "site-1": None,
             "site-2": None,
@@ -254,7 +254,7 @@ def test_whoever_has_no_valid_certificate_does_not_get_through_the_handshake(
 
 
 def test_a_site_cannot_take_the_place_of_another(
-    federation: Federation, job: Sites, tmp_path: Path
+    federation: Federation, panel: Sites, tmp_path: Path
 ) -> None:
     """Started with the certificate of site-2, a fake site-1 is not let in."""
     fake = Path(
@@ -272,7 +272,7 @@ def test_a_site_cannot_take_the_place_of_another(
     finally:
         process.kill()
         process.wait()
-    assert isinstance(ask(job, "site-1", "the real one"), list)
+    assert isinstance(ask(panel, "site-1", "the real one"), list)
 
 
 # --- what nobody may learn ----------------------------------------------------------------
@@ -291,18 +291,18 @@ def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def test_nothing_of_a_sites_files_people_or_errors_reaches_the_server_or_the_calibrator(
-    federation: Federation, job: Sites, tmp_path: Path
+    federation: Federation, panel: Sites, tmp_path: Path
 ) -> None:
-    got = [ask(job, name, "canary", n) for n in range(3) for name in NAMES]
+    got = [ask(panel, name, "canary", n) for n in range(3) for name in NAMES]
     broken = federation.site("site-1") / "data" / f"{CANARY}.csv"
     broken.write_text(f"label,probability,person\n{CANARY}-label,0.5,{CANARY}-person\n")
     before = federation.spent()["site-1"]
     with federation.settings("site-1", data=json.dumps(str(broken))):
-        got.append(ask(job, "site-1", "broken"))
+        got.append(ask(panel, "site-1", "broken"))
     assert got[-1] == "unavailable"
     assert federation.spent()["site-1"] == before
     with federation.settings("site-1", data=json.dumps(str(broken) + ".gone")):
-        got.append(ask(job, "site-1", "gone"))
+        got.append(ask(panel, "site-1", "gone"))
     assert got[-1] == "unavailable"
     noted = (federation.site("site-1") / "local" / ERRORS).read_text()
     assert f"{CANARY}-label" in noted or f"{CANARY}.csv" in noted, "its owner is told"

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("ma
 
 HOSPITAL = "site-4"  # the one with bad intentions
 VICTIMS = ("site-1", "site-2", "site-3")
-RACE = float(os.environ.get("PRIVCAL_RACE_SECONDS", "8"))
+RACE = float(os.environ.get("PRIVCAL_RACE_SECONDS", "4"))
 """Seconds for each race. Where deployments are still answered it takes some luck: give it 120."""
 REPOSITORY = Path(__file__).parents[2]
 
