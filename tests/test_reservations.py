@@ -155,13 +155,22 @@ def test_an_offer_speaks_for_its_own_campaign_and_asker_only(path: Path) -> None
     assert privcal.Ledger(path).reserved() == []
 
 
+def test_what_is_refused_takes_no_reservation_from_its_asker(path: Path) -> None:
+    for n in range(AT_ONCE):
+        assert offer(path, f"c{n}", 0.01) is None
+    assert offer(path, "too much", 0.6, count=2) == "over_budget"
+    assert {one.campaign for one in privcal.Ledger(path).reserved()} == {
+        f"c{n}" for n in range(AT_ONCE)
+    }
+
+
 def test_one_asker_has_few_reservations_and_is_not_locked_out_by_runs_that_died(path: Path) -> None:
     for n in range(AT_ONCE):
         assert offer(path, f"c{n}", 0.01) is None
     assert offer(path, "c", 0.01, asker="acme") is None
     assert offer(path, "one more", 0.01) is None
     held = [(one.asker, one.campaign) for one in privcal.Ledger(path).reserved()]
-    assert ("local", "c0") not in held, "the oldest made way"
+    assert ("local", "c0") not in held, "the one idle for longest made way"
     assert len(held) == AT_ONCE + 1
     assert ("acme", "c") in held, "nobody else's did"
     assert ask(path, "c0", 0.01) == "answered"  # there is budget, and it may be asked

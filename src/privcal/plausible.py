@@ -21,9 +21,9 @@ soon as
 where spread is the root mean square of their deviations less what noise alone would make of them.
 (With fewer than `ENOUGH` nearer ones, both may be larger.) So where sources are alike a small lie
 stands out, and where they differ much, in size, patients or shift, only a large one does. Whoever is
-kept moves an average over d > `ENOUGH` sources, out of the common shape, by no more than rare noise
-would or by `JUMP`/√d of what their own spread does by chance (spread/√d). The order of sources plays
-no part, to the last bit.
+suspected and kept, with at least `ENOUGH` nearer, moves an average over d sources, out of the common
+shape, by no more than rare noise would and `JUMP`/√d of what their own spread does by chance
+(spread/√d), added up. The order of sources plays no part, to the last bit.
 
 What it cannot do: find a lie that is no larger than noise and spread, or one that several sources
 agree on; tell a hospital that is far larger than all others, and differs from them, from a liar.
@@ -48,7 +48,7 @@ FEWEST = 8
 """With fewer answers than these none can be told from the others."""
 
 BY_CHANCE = 1e-5
-"""So seldom the noise of an honest source alone is what leaves it out, over a whole run."""
+"""So seldom the noise of one honest source alone is what leaves it out, over a whole run."""
 
 JUMP = 20.0
 """The deviation that others' spread explains, in terms of it."""
@@ -60,9 +60,8 @@ BEYOND = 1e-9
 """An honest answer is beyond its rows and its noise with at most this probability."""
 
 MAX_ROWS = 1_000_000
-"""What a distant site may claim where nobody declared a bound: more rows than are labelled for one
-model at any one hospital. The largest published collections of one (chest radiographs) have less
-than 400,000."""
+"""What a distant site may claim where nobody declared a bound: more rows than hospitals have labelled
+for one model. It keeps a lie finite and no more; whoever knows a bound near the truth says that."""
 
 _ALIKE = 0.75
 """The share of sources that are never suspected."""
@@ -119,8 +118,9 @@ def implausible(
     believed.
 
     A lie that is told twice shows sooner. The smaller of two deviations has the noise of twice the
-    ε, because the lesser of two exponential variables is exponential with twice the rate. (More
-    than two would tell sources that are merely unlike the others from them, too.)
+    ε, because the lesser of two exponential variables is exponential with twice the rate; both
+    questions cost the same, as the rounds of every search do. (More than two would tell sources
+    that are merely unlike the others from them, too.)
     """
     newest = asked[-1]
     sources, length = answers[-1].shape

@@ -351,10 +351,8 @@ class Ledger:
             now = _now().timestamp()
             held = reservations.live(db, now)
             own = held.pop((asker, campaign), None)
-            others = list(held.values())
-            for old in reservations.too_many(others, asker):
-                reservations.drop(db, old.asker, old.campaign)
-                others.remove(old)
+            old = reservations.too_many(list(held.values()), asker)
+            others = [one for one in held.values() if one not in old]
             charged = _head(db).spent - _written_off(db)
             mine = own or Reservation(asker, campaign, 0, 0, charged, now)
             mine = replace(mine, nano=0, requests=0)  # it makes way for the new one
@@ -362,6 +360,8 @@ class Ledger:
                 _check_payable(db, policy, asker, need, len(new), others, mine)
             except Refused as refused:
                 return refused.code
+            for gone in old:
+                reservations.drop(db, gone.asker, gone.campaign)
             reservations.keep(db, replace(mine, nano=need, requests=len(new)), now)
         return None
 

@@ -11,17 +11,18 @@ not entries of the chain: they come and go free of charge, and a chain of them w
 fill the disk.
 
 They end by the wall clock, because a process that was killed gives nothing back. A clock set back
-by a few minutes makes one last so much longer; one set back by more than `RESERVED_FOR`, or
-forward, ends it early. Neither touches what may be spent.
+by less than `RESERVED_FOR` makes one last so much longer; set back by more, or forward, it ends it
+early. Neither touches what may be spent.
 
 Where each person has a budget of their own
 -------------------------------------------
 Who can still pay depends on rows, so no refusal may tell it. What can be told is what somebody
 would have to pay who was new when the oldest of the running campaigns reserved: everything charged
-since (by whomever), and all that is still reserved. As long as that is within the total, whoever was
-new when a campaign reserved counts in every one of its answers, and its averages are over the same
-people: their account is at most what was charged since, and no later charge of that campaign takes
-it beyond the total. The amounts are those of requests alone; accounts are not looked at. ∎
+since (by whomever), and all that is still reserved. No charge is made, and nothing reserved, that
+would take that beyond the total. So whoever was new when a campaign reserved counts in every answer
+that it gets while its reservation lasts: their account is at most what was charged since, and what
+the campaign has still to ask fits beside it. (Unless the owner lowers the total or writes budget
+off meanwhile.) The amounts are those of requests alone; accounts are not looked at. ∎
 
 With one budget for everybody the same holds with "since the beginning" in place of "since".
 """
@@ -39,8 +40,8 @@ Not after an offer that repeats it: whoever offers again and again, and asks not
 source for ever."""
 
 AT_ONCE = 4
-"""Reservations that one asker may have; the oldest makes way for a fifth. So nobody holds a source
-under ever new names, and nobody is locked out by runs of their own that died."""
+"""Reservations that one asker may have; the one idle for longest makes way for a fifth. So nobody holds
+a source under ever new names, and nobody is locked out by runs of their own that died."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS reservation (
@@ -82,7 +83,7 @@ def live(db: sqlite3.Connection, now: float) -> dict[tuple[str, str], Reservatio
 
 
 def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
-    """Those of an asker that must make way for a new one, the oldest first."""
+    """Those of an asker that must make way for a new one, the longest idle first."""
     own = sorted((one for one in live if one.asker == asker), key=lambda one: one.seen)
     return own[: max(0, len(own) - AT_ONCE + 1)]
 
