@@ -522,7 +522,7 @@ def test_a_roster_is_gathered_by_calibrators_only(run: Any, kits: Path) -> None:
 def test_without_flare_one_sentence_says_what_to_install(
     run: Any, kits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privcal.federation.commands.find_spec", lambda name: None)
+    monkeypatch.setattr("privcal.federation.find_spec", lambda name: None)
     for arguments in (
         ("federation", "init", "p.toml", "--out", "k"),
         ("federation", "check", kits / "hospital-1"),

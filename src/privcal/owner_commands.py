@@ -48,6 +48,8 @@ SourceList = Annotated[
         "answer all the same, rows of others are left out."
     ),
 ]
+Whose = Annotated[str | None, typer.Option(help="Whose, where several askers use that name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Approve without being asked.")]
 
 
 def read_list(path: Path | None) -> list[str] | None:
@@ -349,10 +351,8 @@ def ledger_waiting(file: LedgerFile, as_json: Json = False) -> None:
 def ledger_approve(
     file: LedgerFile,
     campaign: Annotated[str, typer.Argument(help="The campaign, as `ledger waiting` names it.")],
-    asker: Annotated[
-        str | None, typer.Option(help="Whose, where several askers use that name.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
+    asker: Whose = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.

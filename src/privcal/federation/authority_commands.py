@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from privcal.console import Json, human, print_json
+from privcal.federation import need_flare
 
 Kits = Annotated[
     Path, typer.Argument(metavar="KITS", help="The folder that `privcal federation init` made.")
@@ -19,6 +20,7 @@ Ca = Annotated[
 
 
 def mount(app: typer.Typer) -> None:
+    """Put these commands behind those of `privcal federation`."""
     for command in (add, renew, revoke, revocations):
         app.command()(command)
 
@@ -39,7 +41,7 @@ def add(
 
     Example: `privcal federation add kits --site hospital-9 --org hospital_9`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation.kits import add as make
 
     folder = make(kits, site=site, calibrator=calibrator, org=org, ca=ca)
@@ -63,7 +65,7 @@ def renew(
 
     Example: `privcal federation renew kits hospital-1 --out renewed`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation.kits import renew as make
 
     until = make(kits, name, out, ca=ca)
@@ -95,7 +97,7 @@ def revoke(
     Examples: `privcal federation revoke kits ann@lab.org`,
     `privcal federation revoke kits hospital-1 --old-keys`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation.kits import revoke as make
 
     path = make(kits, name, old_keys=old_keys, ca=ca)
@@ -118,7 +120,7 @@ def revocations(
 
     Example: `privcal federation revocations kits/hospital-1 revoked.json`
     """
-    _need_flare()
+    need_flare()
     from privcal.federation.revocations import install
 
     found = install(kit, revoked)
@@ -136,9 +138,3 @@ def revocations(
                 "keys": sorted(found.keys),
             }
         )
-
-
-def _need_flare() -> None:
-    from privcal.federation.commands import need_flare as check
-
-    check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +12,13 @@ from rich.table import Table
 
 from privcal.console import Json, errors, human, print_json
 from privcal.errors import InputError
-from privcal.federation import authority_commands
+from privcal.federation import authority_commands, need_flare
+from privcal.federation.authority_commands import Kits
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
 )
-
-Kits = Annotated[
-    Path, typer.Argument(metavar="KITS", help="The folder that `privcal federation init` made.")
-]
 
 
 @app.command()
@@ -241,8 +237,3 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
 
 
 authority_commands.mount(app)
-
-
-def need_flare() -> None:
-    if find_spec("nvflare") is None:
-        raise InputError("a federation needs NVIDIA FLARE: pip install privcal[federation]")

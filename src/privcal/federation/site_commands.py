@@ -11,12 +11,15 @@ from rich.table import Table
 
 from privcal.console import Json, errors, human, print_json
 from privcal.errors import InputError
+from privcal.federation import need_flare
 from privcal.federation.roster_commands import app as roster_app
 from privcal.federation.roster_commands import keys_app
 from privcal.owner_commands import (
     PerRow,
     Person,
     PolicyFile,
+    Whose,
+    Yes,
     approve_campaign,
     left,
     promise,
@@ -161,7 +164,6 @@ def run(folder: Folder) -> None:
 
     Example: `privcal site run kits/hospital-1`
     """
-    from privcal.federation.commands import need_flare
     from privcal.federation.processes import be
     from privcal.federation.site import Site
 
@@ -197,10 +199,8 @@ def health(folder: Folder, as_json: Json = False) -> None:
 def approve(
     folder: Folder,
     campaign: Annotated[str, typer.Argument(help="The campaign, as `site status` names it.")],
-    asker: Annotated[
-        str | None, typer.Option(help="Whose, where several askers use that name.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
+    asker: Whose = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.
@@ -296,8 +296,8 @@ def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
         )
     if one.max_rows is not None and len(one.source(name).scores) > one.max_rows:
         _warn(
-            f"warning: there are more rows than the {one.max_rows:,} declared: answers are cut to "
-            "what so many could give"
+            f"warning: there are more rows than the {one.max_rows:,} declared: each number of an "
+            "answer is cut to what so many could make it; declare more"
         )
     console.print(table)
     waiting = ledger.waiting()
