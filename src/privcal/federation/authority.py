@@ -52,6 +52,8 @@ class Credentials:
 
 
 class Authority:
+    """The key that makes certificates, with what it made and took back so far."""
+
     def __init__(
         self,
         certificate: x509.Certificate,
@@ -66,6 +68,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, days: int) -> Authority:
+        """A new one, good for so many days; nothing is written."""
         key, subject = _new_key(), _name(name)
         certificate = (
             _builder(subject, subject, key.public_key(), key.public_key(), _until(days))
@@ -77,6 +80,7 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
+        """From its folder, as `save` wrote it."""
         try:
             secret = json.loads((folder / KEY).read_text("utf-8"))
             register = json.loads((folder / REGISTER).read_text("utf-8"))
@@ -110,6 +114,7 @@ class Authority:
             ) from None
 
     def save(self, folder: Path) -> None:
+        """Write the register, and the key where it is not there yet."""
         if not (folder / KEY).exists():
             secret = {
                 "root_cert": self.pem.decode(),
@@ -125,6 +130,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
+        """Its certificate: the root of every kit."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, kind: Kind, member: Member, days: int) -> Credentials:

@@ -15,6 +15,7 @@ from privcal.errors import InputError
 
 
 def write(facts: Any) -> str:
+    """The one spelling."""
     return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -31,6 +32,7 @@ def read(text: Any, limit: int) -> dict[str, Any]:
 
 
 def read_any_spelling(text: Any, limit: int) -> dict[str, Any]:
+    """The same of any JSON: to tell what it was meant to be before it is refused."""
     if not isinstance(text, str) or len(text) > limit:
         raise InputError("it is not a text, or too long")
     try:
@@ -43,6 +45,7 @@ def read_any_spelling(text: Any, limit: int) -> dict[str, Any]:
 
 
 def to_base64(data: bytes) -> str:
+    """The one base64 spelling of bytes."""
     return base64.b64encode(data).decode("ascii")
 
 

@@ -111,6 +111,7 @@ class Startup:
 
     @classmethod
     def read(cls, kit: Path, file: str) -> Startup:
+        """From the file of that name in a kit; it decides whose kit that is."""
         path = kit / "startup" / file
         try:
             document = json.loads(path.read_text("utf-8"))

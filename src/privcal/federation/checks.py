@@ -28,6 +28,8 @@ FLARE = "2.9."
 
 @dataclass(frozen=True)
 class Finding:
+    """What one rule found: `sentence` says it, `remedy` what to do about it."""
+
     rule: str
     ok: bool
     sentence: str
@@ -37,6 +39,7 @@ class Finding:
 
 
 def closed(findings: list[Finding]) -> bool:
+    """Whether nothing was found open; what soon will be does not count."""
     return all(finding.ok for finding in findings)
 
 
@@ -47,6 +50,7 @@ def check(folder: Path) -> list[Finding]:
 
 
 def kind_of(folder: Path) -> str:
+    """Whose folder it is: a site's, the server's or a calibrator's."""
     found = [kind for name, kind in KINDS.items() if (folder / "startup" / name).is_file()]
     if len(found) != 1:
         raise InputError(

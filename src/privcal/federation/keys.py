@@ -1,7 +1,8 @@
 """A site's own keys: made at the site, never by whoever makes the kits, and kept there.
 
-With one it signs its replies, for the other things are sealed. Both lie in one file, which only
-the site's own account may read.
+With one it signs its replies; the other is for what others may want to seal for it, which nothing
+does yet: replies are sealed for the asker. Both lie in one file, which only the site's own account
+may read.
 """
 
 from __future__ import annotations

@@ -134,6 +134,7 @@ class Request:
 
 
 def read_request(text: Any) -> Request:
+    """A request from its one spelling; InputError for whatever else it is."""
     facts = canonical.read(text, MAX_MESSAGE)
     if set(facts) != {"privcal", *(f.name for f in fields(Request))}:
         raise InputError("a request has other parts")
@@ -152,6 +153,7 @@ def read_request(text: Any) -> Request:
 
 
 def read_question(facts: Any) -> Question:
+    """One of its questions, every part checked."""
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
         raise InputError("a question has other parts")
     for name in ("round", "index", "nano_epsilon"):

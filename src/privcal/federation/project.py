@@ -31,12 +31,16 @@ Kind = Literal["server", "site", "calibrator"]
 
 @dataclass(frozen=True)
 class Member:
+    """A participant: the server by its host, a calibrator by an e-mail address."""
+
     name: str
     org: str
 
 
 @dataclass(frozen=True)
 class Project:
+    """Who takes part, where the server is, and how long certificates are good."""
+
     name: str
     server: Member
     port: int

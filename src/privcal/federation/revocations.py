@@ -36,6 +36,8 @@ _KEY = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Revocations:
+    """Names, in lower case, and fingerprints of keys that nobody believes any more."""
+
     number: int = 0
     """How many lists the authority had signed with this one; 0: there is no list."""
     time: str = ""

@@ -184,6 +184,7 @@ class Roster:
 
     @classmethod
     def load(cls, path: str | Path) -> Roster:
+        """From a file; whose the cards are, `verify` tells."""
         path = Path(path)
         try:
             text = path.read_text("ascii")
@@ -236,6 +237,7 @@ class Roster:
         return next((card for card in self.cards if card.site == site), None)
 
     def since(self, before: Roster) -> Changes:
+        """What is other than in an earlier one."""
         old = {card.site: card.keys for card in before.cards}
         now = {card.site: card.keys for card in self.cards}
         return Changes(
@@ -315,6 +317,7 @@ def own_name(folder: str | Path) -> str:
 
 
 def is_calibrators(folder: str | Path) -> bool:
+    """Whether a participant's folder is a calibrator's."""
     return (Path(folder) / "startup" / "fed_admin.json").is_file()
 
 

@@ -128,8 +128,6 @@ def card(
 def rotate(folder: Folder, as_json: Json = False) -> None:
     """Make new keys for a site; the old ones are overwritten.
 
-    What was sealed for the old ones can never be opened again.
-
     Example: `privcal site keys rotate kits/hospital-1`
     """
     from privcal.federation.keys import rotate as renew

@@ -49,6 +49,7 @@ class SealingKey:
 
     @classmethod
     def make(cls, suite: str = HYBRID) -> SealingKey:
+        """A new one."""
         raw = X25519PrivateKey.generate().private_bytes_raw()
         if suite == HYBRID:
             raw = MLKEM768PrivateKey.generate().private_bytes_raw() + raw
@@ -56,6 +57,7 @@ class SealingKey:
 
     @classmethod
     def read(cls, secret: Any) -> SealingKey:
+        """From the text that `secret` is."""
         return cls(*_split(secret, _PRIVATE))
 
     @property

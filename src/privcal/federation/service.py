@@ -2,8 +2,8 @@
 
 It opens each message, gives what was asked to a child that has the data and no network
 (`privcal.federation.worker`), waits until the reply may leave, and seals it for the asker. Nothing
-that arrives is written to disk, unpacked, imported or run: what a message can bring about is one
-of the lines of `Service.answer`.
+that arrives is unpacked, imported or run, or kept but for what the ledger and the owner's log say of
+it: what a message can bring about is one of the lines of `Service.answer`.
 """
 
 from __future__ import annotations
