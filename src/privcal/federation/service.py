@@ -73,6 +73,7 @@ class Service:
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._root = str(self.folder / "startup" / "rootCA.pem")
         self._child = Child(self.folder)
+        self._turn = threading.Lock()
         self.last_asked: float | None = None
         self.slowest = 0.0
         """Delays that the slowest answer took: above one, how long it took could be seen."""
@@ -93,9 +94,7 @@ class Service:
             return plain_refusal("busy", text, keys, self.name).encode()
         try:
             opened = open_message(text, self._root, site=self.name)
-            reply = self._reply(opened)
-            # An offer too: it may have had to wait for a question's rows.
-            hold(arrived, self._delay())
+            reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
         except (Refused, InputError) as problem:  # nothing was looked at but the message
             worker.note(self.folder, f"a message was refused: {problem}")
@@ -109,19 +108,38 @@ class Service:
             self._shown = (keys.public, Card.of_site(self.folder).text.encode())
         return self._shown[1]
 
-    def _reply(self, opened: Opened) -> Reply:
+    def _reply(self, opened: Opened, arrived: float) -> Reply:
+        """The reply, when it may leave."""
         self.last_asked = time.time()
         try:
             if revocations.load(self.folder).refuses(opened.asker, opened.fingerprint):
-                return Reply(refused="revoked")
-            asked = time.monotonic()
-            reply = self._child.ask(opened)
-            if opened.request.kind == "question":
-                self.slowest = max(self.slowest, (time.monotonic() - asked) / self._delay())
-            return reply
+                reply = Reply(refused="revoked")
+            elif opened.request.kind == "question":
+                return self._ask_in_turn(opened)
+            else:
+                with self._turn:
+                    reply = self._child.ask(opened)
         except Exception as error:  # a damaged list of who is revoked; a child that died
             worker.note(self.folder, f"{opened.asker}: {error}")
-            return Reply(refused="unavailable")
+            reply = Reply(refused="unavailable")
+        hold(arrived, self._delay())
+        return reply
+
+    def _ask_in_turn(self, opened: Opened) -> Reply:
+        """The reply to a question, which has the child for a whole delay, or for several.
+
+        Were the next request looked at as soon as the rows are read, a few dozen questions sent at
+        once would add up what each of them took, until it is longer than the delay and shows.
+        """
+        delay = self._delay()
+        with self._turn:
+            self._child.wake()
+            began = time.monotonic()
+            try:
+                return self._child.ask(opened)
+            finally:
+                self.slowest = max(self.slowest, (time.monotonic() - began) / delay)
+                hold(began, delay)
 
     def _delay(self) -> float:
         try:
@@ -148,6 +166,11 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._idle: threading.Timer | None = None
+
+    def wake(self) -> None:
+        """Wait until it runs: how long that takes must not come on top of what rows take."""
+        with self._turn:
+            self._running()
 
     def ask(self, opened: Opened) -> Reply:
         with self._turn:
@@ -192,6 +215,9 @@ class Child:
                 target=_read, args=(self._process, self._lines), daemon=True, name="child"
             )
             reader.start()
+            with contextlib.suppress(Empty):
+                if not self._lines.get(timeout=PATIENCE):  # else it says that it is ready
+                    self._lines.put("")  # it died, which whoever asks is told
         return self._process
 
     def _leave(self) -> None:
