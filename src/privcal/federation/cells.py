@@ -29,6 +29,7 @@ from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import ADMIN_LISTENER_KEY
+from nvflare.fuel.f3.drivers import aio_http_driver
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys
@@ -43,6 +44,9 @@ TOPICS = ("sites", "card", "ask")
 SERVER: str = FQCN.ROOT_SERVER
 MAX_BYTES = 1 << 20
 """Of a message: the longest plan and the longest reply are far shorter."""
+_MAX_FRAME = 2 * MAX_BYTES
+"""Of what a message travels in. FLARE's server takes 2 GiB, packed even smaller, from anybody with
+a certificate, and has it in memory several times before it looks who that is."""
 
 _Head = MessageHeaderKey
 # What FLARE needs to carry a message and to bring its reply back. Any other header is taken off:
@@ -225,6 +229,7 @@ MayConnect = Callable[[str, str], bool]
 def server_cell(folder: Path, may_connect: MayConnect = lambda name, key: True) -> CoreCell:
     """The server's: it forwards, and tells calibrators who is connected."""
     startup = Startup.read(folder, "fed_server.json")
+    aio_http_driver.MAX_FRAME_SIZE = _MAX_FRAME  # at the other ends it is 4 MiB
 
     def passes(peer: str, name: str, message: Message) -> bool:
         # `peer` has been held to `name`, the certificate's, by FLARE, or here if a calibrator's.
