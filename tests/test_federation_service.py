@@ -293,6 +293,38 @@ def test_more_messages_at_once_than_there_is_room_for_are_told_so(
     assert asked.ask(ann, "later") is None
 
 
+@pytest.mark.usefixtures("in_process")
+def test_one_asker_does_not_take_all_the_room(
+    place: Path, ann: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused, or was answered before, costs nothing: it could be sent for ever."""
+    asked = set_up(place)
+    full, go_on = threading.Barrier(service.OF_ONE + 1), threading.Event()
+    got: list[str | None] = []
+
+    def reply(self: Service, opened: Opened, arrived: float) -> Reply:
+        if opened.asker == ANN:
+            full.wait(10.0)
+            go_on.wait(10.0)
+        return Reply(refused="model")
+
+    monkeypatch.setattr(Service, "_reply", reply)
+    threads = [
+        threading.Thread(target=lambda: got.append(asked.ask(ann, "again")))
+        for _ in range(service.OF_ONE)
+    ]
+    for thread in threads:
+        thread.start()
+    full.wait(10.0)
+    assert asked.ask(ann, "one more") == "busy"
+    assert asked.ask(bob, "his") == "model"
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert got == ["model"] * service.OF_ONE
+    assert sum(asked.service._asking.values()) == 0
+
+
 # --- when a reply leaves ------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -38,6 +39,9 @@ from privcal.files import replacing
 
 AT_ONCE = 32
 """Requests that are looked at, or wait for the child, at once; more are told `busy`."""
+
+OF_ONE = 8
+"""Of these, requests of one asker: whoever sends many of them, free of charge, shuts nobody out."""
 
 PATIENCE = 600.0
 """Seconds that the child has for one request; then it is stopped."""
@@ -74,6 +78,8 @@ class Service:
         self._root = str(self.folder / "startup" / "rootCA.pem")
         self._child = Child(self.folder)
         self._turn = threading.Lock()
+        self._asking: Counter[str] = Counter()
+        self._counting = threading.Lock()
         self.last_asked: float | None = None
         self.slowest = 0.0
         """Delays that the slowest answer took: above one, how long it took could be seen."""
@@ -94,7 +100,8 @@ class Service:
             return plain_refusal("busy", text, keys, self.name).encode()
         try:
             opened = open_message(text, self._root, site=self.name)
-            reply = self._reply(opened, arrived)
+            with self._share(opened.asker):
+                reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
         except (Refused, InputError) as problem:  # nothing was looked at but the message
             worker.note(self.folder, f"a message was refused: {problem}")
@@ -102,6 +109,18 @@ class Service:
             return plain_refusal(code, text, keys, self.name).encode()
         finally:
             self._room.release()
+
+    @contextlib.contextmanager
+    def _share(self, asker: str) -> Iterator[None]:
+        with self._counting:
+            if self._asking[asker] >= OF_ONE:
+                raise Refused("busy")
+            self._asking[asker] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._asking[asker] -= 1
 
     def _card(self, keys: SiteKeys) -> bytes:
         if self._shown[0] != keys.public:
