@@ -263,7 +263,8 @@ def _watch_the_door(cell: CoreCell, may_connect: MayConnect) -> None:
     """Let nobody in who is revoked, nor under the name of a calibrator's cell that is another's.
 
     A newcomer under a name takes the place of whoever had it, and every site that is asked sees
-    the name of the calibrator's cell. FLARE lets any certificate have such a name.
+    the name of the calibrator's cell. FLARE lets any certificate have such a name, and any
+    connection ever more names, each with whatever it says of itself, which it never forgets.
     """
     manager = cell.communicator.conn_manager
     enter = manager.update_endpoint
@@ -275,9 +276,12 @@ def _watch_the_door(cell: CoreCell, may_connect: MayConnect) -> None:
         wanted = FQCN.normalize(str(said.get(HandshakeKeys.ENDPOINT_NAME)))
         known = manager.sfm_endpoints.get(wanted)
         owner = known.endpoint.conn_props.get(DriverParams.PEER_CN.value) if known else name
-        own = not is_calibrators(wanted) or ("@" in name and owner == name)
-        if own and may_connect(name, key):
-            enter(connection, said)
+        if is_calibrators(wanted):
+            own = "@" in name and owner == name
+        else:
+            own = _is_sites(wanted) and wanted == name
+        if own and connection.sfm_endpoint is None and may_connect(name, key):
+            enter(connection, {HandshakeKeys.ENDPOINT_NAME: wanted})
         else:
             connection.conn.close()
 
