@@ -276,10 +276,8 @@ def _watch_the_door(cell: CoreCell, may_connect: MayConnect) -> None:
         wanted = FQCN.normalize(str(said.get(HandshakeKeys.ENDPOINT_NAME)))
         known = manager.sfm_endpoints.get(wanted)
         owner = known.endpoint.conn_props.get(DriverParams.PEER_CN.value) if known else name
-        if is_calibrators(wanted):
-            own = "@" in name and owner == name
-        else:
-            own = _is_sites(wanted) and wanted == name
+        # A site's name FLARE holds to its certificate.
+        own = "@" in name and owner == name if is_calibrators(wanted) else _is_sites(wanted)
         if own and connection.sfm_endpoint is None and may_connect(name, key):
             enter(connection, {HandshakeKeys.ENDPOINT_NAME: wanted})
         else:
