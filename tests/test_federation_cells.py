@@ -11,6 +11,7 @@ import importlib
 import json
 import re
 import shutil
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -307,7 +308,7 @@ def test_flare_itself_holds_a_cells_name_to_its_certificate(parties: dict[str, P
 
 def test_a_revoked_name_gets_nothing_forwarded(kits: Path) -> None:
     revoked: set[str] = set()
-    party = Party(cells.server_cell(kits / "localhost", lambda name: name not in revoked))
+    party = Party(cells.server_cell(kits / "localhost", lambda name, key: name not in revoked))
     party.cell._process_received_msg = lambda *given: party.reached.append(given[2])
     ask = (SENDERS["a calibrator"], message(MessageType.REQ, ADMIN, "site-1"))
     reply = (SENDERS["the site"], message(MessageType.REPLY, "site-1", ADMIN))
@@ -316,6 +317,85 @@ def test_a_revoked_name_gets_nothing_forwarded(kits: Path) -> None:
     revoked |= {ANN, "site-1"}
     assert party.get(*ask) is None
     assert party.get(*reply) is None
+
+
+class Comer:
+    """Somebody who connects to the server and says who they are, as FLARE sees them."""
+
+    def __init__(self, certificate: str, key: str = "") -> None:
+        self.conn, self.sfm_endpoint, self.closed = self, None, False
+        self.facts = {DriverParams.PEER_CN.value: certificate}
+        self.connector = types.SimpleNamespace(params={}, mode=None)
+        self.key = key
+
+    def get_conn_properties(self) -> dict[str, Any]:
+        return self.facts
+
+    def get_name(self) -> str:
+        return "connection"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_nobody_takes_the_place_of_a_calibrators_cell(kits: Path) -> None:
+    """A site sees the name of the cell that asks it, and a newcomer pushes out who had a name."""
+    server_cell = cells.server_cell(kits / "localhost")
+    manager = server_cell.communicator.conn_manager
+    asker, same_again = Comer(ANN), Comer(ANN)
+    manager.update_endpoint(asker, {"endpoint_name": ADMIN})
+    for other in (Comer("site-2"), Comer(parts.BOB), Comer("localhost"), Comer("")):
+        for name in (ADMIN, f" {ADMIN} "):
+            manager.update_endpoint(other, {"endpoint_name": name})
+            assert other.closed
+    assert not asker.closed
+    assert manager.get_connections(ADMIN) == [asker]
+    manager.update_endpoint(same_again, {"endpoint_name": ADMIN})
+    assert manager.get_connections(ADMIN) == [same_again], "who lost the connection comes back"
+    early = Comer("site-2")
+    manager.update_endpoint(early, {"endpoint_name": ANOTHER})
+    assert early.closed, "a hospital has no calibrator's cell at all"
+
+
+def test_a_connection_has_one_name_and_leaves_nothing_else_behind(kits: Path) -> None:
+    """15,000 names on one connection took 60 MB of the server's memory, for ever."""
+    manager = cells.server_cell(kits / "localhost").communicator.conn_manager
+    site, asker = Comer("site-1"), Comer(ANN)
+    for comer, first, more in (
+        (site, "site-1", ("site-1", "site-1.job", "site-1.job.x")),
+        (asker, ADMIN, (ANOTHER, ANN)),
+    ):
+        manager.update_endpoint(comer, {"endpoint_name": first, "more": "x" * 1000})
+        assert not comer.closed
+        for name in more:
+            manager.update_endpoint(comer, {"endpoint_name": name})
+        assert comer.closed
+    child = Comer("site-2")
+    manager.update_endpoint(child, {"endpoint_name": "site-2.job"})
+    assert child.closed
+    assert set(manager.sfm_endpoints) == {"site-1", ADMIN}
+    assert "more" not in str(
+        [known.endpoint.properties for known in manager.sfm_endpoints.values()]
+    )
+
+
+def test_whoever_has_a_revoked_name_or_key_does_not_come_in(
+    kits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "_key", lambda comer: comer.key)
+    revoked = {"old", "site-2"}
+    party = Party(cells.server_cell(kits / "localhost", lambda *who: not revoked & set(who)))
+    party.cell._process_received_msg = lambda *given: party.reached.append(given[2])
+    manager = party.cell.communicator.conn_manager
+    site, thief, out = Comer("site-1", "new"), Comer("site-1", "old"), Comer("site-2", "its")
+    for comer in (site, thief, out):
+        manager.update_endpoint(comer, {"endpoint_name": comer.facts[DriverParams.PEER_CN.value]})
+    assert (site.closed, thief.closed, out.closed) == (False, True, True)
+    assert manager.get_connections("site-1") == [site]
+    reply = (SENDERS["the site"], message(MessageType.REPLY, "site-1", ADMIN))
+    assert party.get(*reply)
+    revoked.add("new")
+    assert party.get(*reply) is None, "one that is connected is heard no more"
 
 
 def test_a_server_with_a_damaged_list_of_who_is_revoked_forwards_nothing(

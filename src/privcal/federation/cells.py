@@ -6,7 +6,8 @@ run, neither a site's nor a server's: no jobs, no commands, no streams, no intro
 a cell would do by itself with a message (decode objects, open further connections, take commands)
 it does not get to do: each message passes a gate first, which looks at its headers (a msgpack
 table, which FLARE has read), knows three kinds and drops whatever else there is, before a byte of
-its payload is decoded.
+its payload is decoded. At the server's door, besides, nobody comes in who is revoked, or under the
+name of another calibrator's cell.
 
 | at | passes |
 |---|---|
@@ -17,21 +18,26 @@ its payload is decoded.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import ADMIN_LISTENER_KEY
+from nvflare.fuel.f3.drivers import aio_http_driver
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.constants import HandshakeKeys
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name, new_admin_client_name
 
 from privcal.errors import InputError
+from privcal.federation.certificates import fingerprint
 from privcal.federation.project import SITE
 
 CHANNEL = "privcal"
@@ -39,6 +45,9 @@ TOPICS = ("sites", "card", "ask")
 SERVER: str = FQCN.ROOT_SERVER
 MAX_BYTES = 1 << 20
 """Of a message: the longest plan and the longest reply are far shorter."""
+_MAX_FRAME = 2 * MAX_BYTES
+"""Of what a message travels in. FLARE's server takes 2 GiB, packed even smaller, from anybody with
+a certificate, and has it in memory several times before it looks who that is."""
 
 _Head = MessageHeaderKey
 # What FLARE needs to carry a message and to bring its reply back. Any other header is taken off:
@@ -48,6 +57,8 @@ _KEPT = {
     MessageType.REPLY: (_Head.REQ_ID, _Head.RETURN_CODE),
     MessageType.RETURN: (_Head.REQ_ID, _Head.RETURN_CODE, _Head.ORIGINAL_HEADERS),
 }
+_PEER_KEY = "privcal_peer_key"
+"""Among what FLARE knows of a connection: the key in the certificate at its other end."""
 _ALWAYS = (_Head.MSG_TYPE, _Head.CHANNEL, _Head.TOPIC, _Head.ORIGIN, _Head.DESTINATION)
 
 Passes = Callable[[str, str, Message], bool]
@@ -213,14 +224,19 @@ def site_cell(folder: Path, answer: Callable[[str, bytes], bytes]) -> CoreCell:
     return cell
 
 
-def server_cell(folder: Path, may_send: Callable[[str], bool] = lambda name: True) -> CoreCell:
-    """The server's: it forwards what `may_send` lets a name send, and tells calibrators who is connected."""
+MayConnect = Callable[[str, str], bool]
+"""Whether somebody may take part: by the name and the key in their certificate."""
+
+
+def server_cell(folder: Path, may_connect: MayConnect = lambda name, key: True) -> CoreCell:
+    """The server's: it forwards, and tells calibrators who is connected."""
     startup = Startup.read(folder, "fed_server.json")
+    aio_http_driver.MAX_FRAME_SIZE = _MAX_FRAME  # at the other ends it is 4 MiB
 
     def passes(peer: str, name: str, message: Message) -> bool:
-        # FLARE has held `peer` to `name`, the certificate's, unless it is a calibrator's cell.
+        # `peer` has been held to `name`, the certificate's, by FLARE, or here if a calibrator's.
         to = message.get_header(_Head.DESTINATION)
-        if message.get_header(_Head.ORIGIN) != peer or not may_send(name):
+        if message.get_header(_Head.ORIGIN) != peer or not still(peer, name):
             return False
         if message.get_header(_Head.MSG_TYPE) == MessageType.REQ:
             own = message.get_header(_Head.TOPIC) == "sites"
@@ -231,12 +247,53 @@ def server_cell(folder: Path, may_send: Callable[[str], bool] = lambda name: Tru
         return False
 
     def sites(_: Message) -> Message:
-        names = sorted(name for name in cell.agents if _is_sites(name))
+        names = sorted(name for name in cell.agents if _is_sites(name) and still(name, name))
         return Message({_Head.RETURN_CODE: ReturnCode.OK}, "\n".join(names).encode())
+
+    def still(peer: str, name: str) -> bool:
+        """Whether somebody who was let in may stay: they may have been revoked since."""
+        known = cell.communicator.conn_manager.sfm_endpoints.get(peer)
+        return may_connect(name, known.endpoint.conn_props.get(_PEER_KEY, "") if known else "")
 
     cell = gated(_cell(SERVER, startup), passes)
     cell.register_request_cb(CHANNEL, "sites", sites)
+    _watch_the_door(cell, may_connect)
     return cell
+
+
+def _watch_the_door(cell: CoreCell, may_connect: MayConnect) -> None:
+    """Let nobody in who is revoked, nor under the name of a calibrator's cell that is another's.
+
+    A newcomer under a name takes the place of whoever had it, and every site that is asked sees
+    the name of the calibrator's cell. FLARE lets any certificate have such a name, and any
+    connection ever more names, each with whatever it says of itself, which it never forgets.
+    """
+    manager = cell.communicator.conn_manager
+    enter = manager.update_endpoint
+
+    def door(connection: Any, said: dict[str, Any]) -> None:
+        facts = connection.conn.get_conn_properties()
+        name, key = str(facts.get(DriverParams.PEER_CN.value, "")), _key(connection.conn)
+        facts[_PEER_KEY] = key
+        wanted = FQCN.normalize(str(said.get(HandshakeKeys.ENDPOINT_NAME)))
+        known = manager.sfm_endpoints.get(wanted)
+        owner = known.endpoint.conn_props.get(DriverParams.PEER_CN.value) if known else name
+        # A site's name FLARE holds to its certificate.
+        own = "@" in name and owner == name if is_calibrators(wanted) else _is_sites(wanted)
+        if own and connection.sfm_endpoint is None and may_connect(name, key):
+            enter(connection, {HandshakeKeys.ENDPOINT_NAME: wanted})
+        else:
+            connection.conn.close()
+
+    manager.update_endpoint = door  # FLARE calls this for whoever says who they are
+
+
+def _key(connection: Any) -> str:
+    """The fingerprint of the key in the certificate at the other end; empty if it is not shown."""
+    with contextlib.suppress(AttributeError, ValueError, TypeError):
+        shown = connection.websocket.get_extra_info("ssl_object").getpeercert(True)
+        return fingerprint(x509.load_der_x509_certificate(shown).public_key())
+    return ""
 
 
 def calibrator_cell(folder: Path) -> CoreCell:

@@ -21,16 +21,16 @@ def run(folder: Path) -> None:
 
     said: set[str] = set()
 
-    def may_send(name: str) -> bool:
+    def may_connect(name: str, key: str) -> bool:
         try:
-            return not revocations.load(folder).refuses(name, "")
+            return not revocations.load(folder).refuses(name, key)
         except InputError as error:  # nobody can be told from the revoked: said once, not each time
             if str(error) not in said:
                 print(error, flush=True)
             said.add(str(error))
             return False
 
-    foreground(server_cell(folder, may_send), lambda: print(READY, flush=True))
+    foreground(server_cell(folder, may_connect), lambda: print(READY, flush=True))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -38,6 +39,9 @@ from privcal.files import replacing
 
 AT_ONCE = 32
 """Requests that are looked at, or wait for the child, at once; more are told `busy`."""
+
+OF_ONE = 8
+"""Of these, requests of one asker: whoever sends many of them, free of charge, shuts nobody out."""
 
 PATIENCE = 600.0
 """Seconds that the child has for one request; then it is stopped."""
@@ -74,6 +78,9 @@ class Service:
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._root = str(self.folder / "startup" / "rootCA.pem")
         self._child = Child(self.folder)
+        self._turn = threading.Lock()
+        self._asking: Counter[str] = Counter()
+        self._counting = threading.Lock()
         self.last_asked: float | None = None
         self.slowest = 0.0
         """Delays that the slowest answer took: above one, how long it took could be seen."""
@@ -94,9 +101,8 @@ class Service:
             return plain_refusal("busy", text, keys, self.name).encode()
         try:
             opened = open_message(text, self._root, site=self.name)
-            reply = self._reply(opened)
-            # An offer too: it may have had to wait for a question's rows.
-            hold(arrived, self._delay())
+            with self._share(opened.asker):
+                reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
         except (Refused, InputError) as problem:  # nothing was looked at but the message
             worker.note(self.folder, f"a message was refused: {problem}")
@@ -105,24 +111,55 @@ class Service:
         finally:
             self._room.release()
 
+    @contextlib.contextmanager
+    def _share(self, asker: str) -> Iterator[None]:
+        with self._counting:
+            if self._asking[asker] >= OF_ONE:
+                raise Refused("busy")
+            self._asking[asker] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._asking[asker] -= 1
+
     def _card(self, keys: SiteKeys) -> bytes:
         if self._shown[0] != keys.public:
             self._shown = (keys.public, Card.of_site(self.folder).text.encode())
         return self._shown[1]
 
-    def _reply(self, opened: Opened) -> Reply:
+    def _reply(self, opened: Opened, arrived: float) -> Reply:
+        """The reply, when it may leave."""
         self.last_asked = time.time()
         try:
             if revocations.load(self.folder).refuses(opened.asker, opened.fingerprint):
-                return Reply(refused="revoked")
-            asked = time.monotonic()
-            reply = self._child.ask(opened)
-            if opened.request.kind == "question":
-                self.slowest = max(self.slowest, (time.monotonic() - asked) / self._delay())
-            return reply
+                reply = Reply(refused="revoked")
+            elif opened.request.kind == "question":
+                return self._ask_in_turn(opened)
+            else:
+                with self._turn:
+                    reply = self._child.ask(opened)
         except Exception as error:  # a damaged list of who is revoked; a child that died
             worker.note(self.folder, f"{opened.asker}: {error}")
-            return Reply(refused="unavailable")
+            reply = Reply(refused="unavailable")
+        hold(arrived, self._delay())
+        return reply
+
+    def _ask_in_turn(self, opened: Opened) -> Reply:
+        """The reply to a question, which has the child for a whole delay, or for several.
+
+        Were the next request looked at as soon as the rows are read, a few dozen questions sent at
+        once would add up what each of them took, until it is longer than the delay and shows.
+        """
+        delay = self._delay()
+        with self._turn:
+            self._child.wake()
+            began = time.monotonic()
+            try:
+                return self._child.ask(opened)
+            finally:
+                self.slowest = max(self.slowest, (time.monotonic() - began) / delay)
+                hold(began, delay)
 
     def _delay(self) -> float:
         try:
@@ -149,6 +186,11 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._idle: threading.Timer | None = None
+
+    def wake(self) -> None:
+        """Wait until it runs: how long that takes must not come on top of what rows take."""
+        with self._turn:
+            self._running()
 
     def ask(self, opened: Opened) -> Reply:
         with self._turn:
@@ -193,6 +235,9 @@ class Child:
                 target=_read, args=(self._process, self._lines), daemon=True, name="child"
             )
             reader.start()
+            with contextlib.suppress(Empty):
+                if not self._lines.get(timeout=PATIENCE):  # else it says that it is ready
+                    self._lines.put("")  # it died, which whoever asks is told
         return self._process
 
     def _leave(self) -> None:

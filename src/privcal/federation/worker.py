@@ -84,6 +84,8 @@ def main(folder: Path) -> None:
     os.dup2(2, 1)
     import opendp.prelude  # noqa: F401  # takes seconds: before the first question comes
 
+    replies.write("ready\n")
+    replies.flush()
     for line in sys.stdin:
         facts: dict[str, Any] = json.loads(line)
         reply = safely(folder, facts["asker"], read_request(facts["request"]))
