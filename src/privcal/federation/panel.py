@@ -24,7 +24,8 @@ from privcal.federation.messages import (
     Signer,
     open_reply,
 )
-from privcal.federation.roster import Card, Roster, is_calibrators
+from privcal.federation.project import SITE
+from privcal.federation.roster import MAX_SITES, Card, Roster, is_calibrators
 from privcal.plausible import MAX_ROWS, beyond
 from privcal.privacy.ledger import Key
 from privcal.queries import GRID
@@ -116,7 +117,10 @@ class Sites:
                     f"privcal federation roster {self.kit}"
                 )
             elif revoked.refuses(name, self._card(name).fingerprint):
-                self._warn(f"{name} is revoked, and is not asked")
+                self._warn(
+                    f"{name} is revoked, and is not asked; if its key was only renewed, run privcal "
+                    f"federation roster {self.kit} again"
+                )
             else:
                 found.append(name)
         return sorted(found)
@@ -244,7 +248,8 @@ class Link:
     def sites(self) -> list[str]:
         """Who is connected now, as the server says."""
         [(_, text)] = self.ask_all("sites", {SERVER: b""}, 10.0)
-        return [] if not text else text.split("\n")
+        named = [] if not text else text.split("\n")
+        return [name for name in named if SITE.fullmatch(name)][:MAX_SITES]
 
     def ask_all(
         self, topic: str, messages: dict[str, bytes], timeout: float

@@ -40,8 +40,8 @@ Not after an offer that repeats it: whoever offers again and again, and asks not
 source for ever."""
 
 AT_ONCE = 4
-"""Reservations that one asker may have; the one idle for longest makes way for a fifth. So nobody holds
-a source under ever new names, and nobody is locked out by runs of their own that died."""
+"""Reservations that one asker may have; the one idle for longest makes way for a fifth: nobody is locked out by runs of their own that died. It does not keep an
+asker from holding what is left by offering four quarters of it in turn; `epsilon_by_asker` does."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS reservation (
