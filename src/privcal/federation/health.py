@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError, Refused
-from privcal.federation.dates import expiry
+from privcal.federation import revocations
+from privcal.federation.dates import expiry, own_certificate
 from privcal.federation.keys import SiteKeys
 from privcal.federation.service import STATUS
-from privcal.federation.site import Site
+from privcal.federation.site import Site, name_of
 from privcal.privacy.ledger import Ledger
 
 STALE = 60.0
@@ -41,6 +42,7 @@ def look(folder: Path) -> list[Sign]:
         _sign("process", lambda: _running(folder)),
         _sign("server", lambda: _connected(folder)),
         _sign("certificate", lambda: _certificate(folder)),
+        _sign("revocations", lambda: _revocations(folder)),
         _sign("keys", lambda: (SiteKeys.load(folder), (True, "the site's own keys are here"))[1]),
         *(
             sign
@@ -60,9 +62,20 @@ def said(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / "local" / STATUS).read_text("utf-8"))
         # Nor is a word from the future believed: a clock may have been set back.
-        return facts if abs(time.time() - facts["time"]) < STALE else {}
+        fresh = abs(time.time() - facts["time"]) < STALE
+        return facts if fresh and _lives(facts["process"]) else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another account's
+        return True
+    return True
 
 
 def ago(moment: float | None) -> str:
@@ -104,6 +117,13 @@ def _certificate(folder: Path) -> tuple[bool, str]:
     dates = expiry(folder)
     trouble = dates.expired or dates.soon
     return not trouble, trouble or "good for more than 30 days"
+
+
+def _revocations(folder: Path) -> tuple[bool, str]:
+    revoked = revocations.load(folder)  # a damaged one: nobody is answered
+    if revoked.refuses(name_of(folder), revocations.fingerprint(own_certificate(folder))):
+        return False, "this site's own certificate is revoked: calibrators do not ask it"
+    return True, f"list {revoked.number} is here" if revoked.number else "there is no list"
 
 
 def _data(data: Path) -> tuple[bool, str]:
