@@ -94,8 +94,9 @@ def test_a_site_that_says_nothing_is_taken_for_dead(folder: Path) -> None:
 def test_a_site_that_was_killed_is_dead_at_once(folder: Path) -> None:
     """Its last word is still fresh."""
     with subprocess.Popen(["true"]) as gone:
-        pass
-    says(folder, process=gone.pid)
+        says(folder, process=gone.pid)
+        os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+        assert set(sick(folder)) == {"process", "server"}
     assert set(sick(folder)) == {"process", "server"}
 
 
