@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[f
 
 from privcal.federation import health, keys, site
 from privcal.federation.health import ROOM, STALE, Sign, ago, look, said
+from privcal.federation.kits import revoke
+from privcal.federation.revocations import install
 from privcal.federation.service import STATUS
 from tests import federation_parts as parts
 
 WELL = {
-    "process": 4711,
+    "process": os.getpid(),
     "connected_since": 0.0,
     "last_asked": None,
     "slowest_answer_in_delays": 0.2,
@@ -61,10 +65,10 @@ def sick(folder: Path) -> dict[str, str]:
 
 def test_a_site_that_runs_is_well(folder: Path) -> None:
     assert list(signs(folder)) == [
-        "process", "server", "certificate", "keys", "data", "ledger", "disk", "timing",
+        "process", "server", "certificate", "revocations", "keys", "data", "ledger", "disk", "timing",
     ]  # fmt: skip
     assert sick(folder) == {}
-    assert "runs as process 4711; last asked never" in signs(folder)["process"].sentence
+    assert f"runs as process {os.getpid()}; last asked never" in signs(folder)["process"].sentence
     says(folder, last_asked=time.time() - 300)
     assert "last asked 5 minutes ago" in signs(folder)["process"].sentence
 
@@ -84,6 +88,15 @@ def test_a_site_that_says_nothing_is_taken_for_dead(folder: Path) -> None:
     assert "does not run (privcal site run)" in sick(folder)["process"]
     assert set(sick(folder)) == {"process", "server"}
     (folder / "local" / STATUS).unlink()
+    assert set(sick(folder)) == {"process", "server"}
+
+
+def test_a_site_that_was_killed_is_dead_at_once(folder: Path) -> None:
+    """Its last word is still fresh."""
+    with subprocess.Popen(["true"]) as gone:
+        says(folder, process=gone.pid)
+        os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+        assert set(sick(folder)) == {"process", "server"}
     assert set(sick(folder)) == {"process", "server"}
 
 
@@ -132,6 +145,20 @@ def test_a_certificate_that_ran_out_or_soon_will_is_said(
     assert says in sick(folder)["certificate"]
     (folder / "startup" / "client.crt").unlink()
     assert "client.crt is missing" in sick(folder)["certificate"]
+
+
+def test_a_site_that_is_revoked_or_has_a_damaged_list_is_not_well(
+    folder: Path, kits: Path, tmp_path: Path
+) -> None:
+    """With a damaged list it answers nobody; a revoked one is not asked."""
+    listed = folder / "local" / "revoked.json"
+    listed.write_text("{}")
+    assert set(sick(folder)) == {"revocations"}
+    listed.unlink()
+    assert sick(folder) == {}
+    copy = Path(shutil.copytree(kits, tmp_path / "kits"))
+    install(folder, revoke(copy, "site-1"))
+    assert "own certificate is revoked" in sick(folder)["revocations"]
 
 
 def test_keys_that_are_gone_or_open_are_said(folder: Path) -> None:

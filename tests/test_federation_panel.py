@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -320,13 +322,68 @@ def test_a_site_with_other_keys_than_the_roster_says_is_not_asked_and_that_is_sa
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another site's card, a card of new keys, or none that can be read."""
-    for shown in (Card.of_site(lab / "site-2").text, "", "{}", "nonsense", "\0"):
+    for shown in (Card.of_site(lab / "site-2").text, "{}", "nonsense", "\0"):
         warned: list[str] = []
-        link = FakeLink(site_1=lambda *_, shown=shown: shown, site_2=honest(lab, "site-2"))
+        link = FakeLink(
+            site_1=lambda *_, shown=shown: shown,
+            site_2=honest(lab, "site-2"),
+            site_3=honest(lab, "site-3"),
+        )
         with linked(monkeypatch, lab, link, warn=warned.append) as sites:
-            assert sites.names == ["site-2"]
+            assert sites.names == ["site-2", "site-3"]
         assert len(warned) == 1
         assert "site-1 has other keys than your roster says, and is not asked" in warned[0]
+
+
+def test_who_of_the_roster_is_not_there_or_has_no_keys_is_named(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    link = FakeLink(site_1=lambda *_: "", site_2=honest(lab, "site-2"))
+    with linked(monkeypatch, lab, link, warn=warned.append) as sites:
+        assert sites.names == ["site-2"]
+    assert warned == [
+        "site-1 shows no card: it may have no keys, and is not asked",
+        "site-3 is not connected, and is not asked",
+    ]
+
+
+def test_a_connection_ends_whole_though_ctrl_c_comes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cell that was half stopped kept the command for ever."""
+    halves: list[str] = []
+    main = threading.get_ident()
+
+    class Slow:
+        def stop(self) -> None:
+            halves.append("first")
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.2)
+            halves.append("second")
+
+    link = Link(Path("kit"))
+    monkeypatch.setattr(link, "_cell", Slow())
+    with pytest.raises(KeyboardInterrupt):
+        link.close()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(5.0)
+    assert halves == ["first", "second"]
+
+
+def test_a_server_that_says_nothing_and_a_federation_without_sites_are_told(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(lab / ANN)
+    monkeypatch.setattr(link, "ask_all", lambda *_: iter([("server", None)]))
+    with pytest.raises(CalibrationError, match=r"does not say who is connected.*revoked"):
+        link.sites()
+    monkeypatch.setattr(link, "ask_all", lambda *_: iter([("server", "")]))
+    assert link.sites() == []
+    monkeypatch.setattr("privcal.federation.panel.Link", FakeLink())
+    with pytest.raises(CalibrationError, match="no site is connected"):
+        gather(lab / ANN)
 
 
 def test_without_any_site_there_is_no_campaign_and_no_connection_left(
@@ -334,7 +391,7 @@ def test_without_any_site_there_is_no_campaign_and_no_connection_left(
 ) -> None:
     link = FakeLink()
     with (
-        pytest.raises(CalibrationError, match="no site of the roster is connected"),
+        pytest.raises(CalibrationError, match="no site of the roster can be asked"),
         linked(monkeypatch, lab, link),
     ):
         pytest.fail("there is nobody to ask")
@@ -592,7 +649,6 @@ def test_who_is_not_connected_is_not_waited_for_when_only_its_card_is_wanted(
     link.open()
     assert list(link.ask_all("card", {"a": b""}, 10_000.0)) == [("a", None)]
     assert calls == ["a"]
-    assert link.sites() == []
 
 
 def test_the_server_says_who_is_connected(cell: FakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -672,7 +728,7 @@ def test_the_command_says_which_site_is_not_asked_because_of_its_keys(
     )
     assert code != 0
     assert "site-1 has other keys than your roster says" in err
-    assert "no site of the roster is connected" in err
+    assert "no site of the roster can be asked" in err
 
 
 def test_the_roster_command_pins_what_was_gathered_and_shows_its_digest(

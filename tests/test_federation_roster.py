@@ -385,6 +385,8 @@ def test_a_changed_key_is_not_taken_unless_somebody_says_so(kits: Path) -> None:
     with pytest.raises(InputError, match="site-2 came with other keys than before"):
         pin(kits / ANN, [new], rekeyed=["site-1"])
     assert Roster.of_kit(kits / ANN) == Roster(before)
+    with pytest.raises(InputError, match="there is no site 'site-7' in the roster"):
+        pin(kits / ANN, [new], rekeyed=["site-2", "site-7"])
     assert pin(kits / ANN, [new], rekeyed=["site-2"]) == Changes(rekeyed=("site-2",))
     assert Roster.of_kit(kits / ANN).card("site-2") == new
 

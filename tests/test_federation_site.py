@@ -163,6 +163,13 @@ def test_a_folder_that_is_no_sites_and_data_that_cannot_be_read(
 ) -> None:
     with pytest.raises(InputError, match="has no local/"):
         site.init(tmp_path / "elsewhere", tmp_path / "rows.npz")
+    (folder / "startup").mkdir(exist_ok=True)
+    for file, kind in (("fed_server.json", "server"), ("fed_admin.json", "calibrator")):
+        (folder / "startup" / file).touch()
+        with pytest.raises(InputError, match=f"is the folder of a {kind}; name that of a site"):
+            site.init(folder, tmp_path / "rows.npz", privcal.Policy())
+        (folder / "startup" / file).unlink()
+    assert list((folder / "local").iterdir()) == []
     (tmp_path / "broken.npz").write_bytes(b"PK no")
     with pytest.raises(InputError, match=r"broken\.npz"):
         site.init(folder, tmp_path / "broken.npz", privcal.Policy())

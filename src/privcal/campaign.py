@@ -79,7 +79,7 @@ class Campaign:
         _take(folder)
         if cls.began(folder):  # one that never asked anything may begin again
             raise InputError(
-                f"{folder} holds a campaign already; resume it, or choose another folder"
+                f"{folder} holds a campaign already; go on with it (--resume), or choose another --out"
             )
         with replacing(folder / PLAN) as part:
             part.write_text(json.dumps(plan, indent=2, allow_nan=False), encoding="utf-8")

@@ -214,8 +214,8 @@ _RULES: dict[str, list[_Rule]] = {
     "site": [
         *_KIT,
         _Rule("settings", "the settings can be read, or there are none yet", "mend the file, as privcal site init wrote it", _settings),
-        _Rule("own keys", "the site's own keys are here, and its owner's alone", "run privcal site keys rotate, and send the new card to the calibrator", _keys),
-        _Rule("ledgers", "each ledger is where its high-water mark says", "run the site with the account that made the ledger, or privcal ledger reconcile", _ledgers),
+        _Rule("own keys", "the site's own keys are its owner's alone, or it is not set up yet", "run privcal site keys rotate, and tell the calibrators to take the new keys", _keys),
+        _Rule("ledgers", "each ledger is as its high-water mark says, or there is none yet", "run the site with the account that made the ledger, or privcal ledger reconcile", _ledgers),
     ],
     "server": _KIT,
     "calibrator": _KIT,

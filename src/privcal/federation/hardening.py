@@ -24,7 +24,7 @@ _NEXT = {
 1. privcal federation check {kit}
 2. privcal site init {kit} --data scores.parquet --person patient_id --epsilon 2
 3. privcal site run {kit}        (or the unit or image in deploy/)
-4. privcal site roster show {kit}, when the calibrator has made the roster
+4. privcal site roster accept {kit} roster.json, when the calibrator has sent it; compare its digest
 """,
     "server": """\
 1. privcal federation check {kit}

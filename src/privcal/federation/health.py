@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError, Refused
-from privcal.federation.dates import expiry
+from privcal.federation import revocations
+from privcal.federation.certificates import fingerprint
+from privcal.federation.dates import expiry, own_certificate
 from privcal.federation.keys import SiteKeys
 from privcal.federation.service import STATUS
-from privcal.federation.site import Site
+from privcal.federation.site import Site, name_of
 from privcal.privacy.ledger import Ledger
 
 STALE = 60.0
@@ -41,6 +43,7 @@ def look(folder: Path) -> list[Sign]:
         _sign("process", lambda: _running(folder)),
         _sign("server", lambda: _connected(folder)),
         _sign("certificate", lambda: _certificate(folder)),
+        _sign("revocations", lambda: _revocations(folder)),
         _sign("keys", lambda: _keys(folder)),
         *(
             sign
@@ -60,9 +63,18 @@ def said(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / "local" / STATUS).read_text("utf-8"))
         # Nor is a word from the future believed: a clock may have been set back.
-        return facts if abs(time.time() - facts["time"]) < STALE else {}
+        fresh = abs(time.time() - facts["time"]) < STALE
+        return facts if fresh and _lives(facts["process"]) else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
+
+
+def _lives(process: int) -> bool:
+    try:
+        # Empty where it has ended and nobody has asked how.
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def ago(moment: float | None) -> str:
@@ -110,6 +122,13 @@ def _certificate(folder: Path) -> tuple[bool, str]:
 def _keys(folder: Path) -> tuple[bool, str]:
     SiteKeys.load(folder)
     return True, "the site's own keys are here"
+
+
+def _revocations(folder: Path) -> tuple[bool, str]:
+    revoked = revocations.load(folder)  # a damaged one: nobody is answered
+    if revoked.refuses(name_of(folder), fingerprint(own_certificate(folder).public_key())):
+        return False, "this site's own certificate is revoked: calibrators do not ask it"
+    return True, f"list {revoked.number} is here" if revoked.number else "there is no list"
 
 
 def _data(data: Path) -> tuple[bool, str]:

@@ -42,6 +42,9 @@ is the same request, and costs nothing again."""
 GIVEN_UP = 10.0
 """Seconds without a connection after which the server is given up."""
 
+STOPPED = 5.0
+"""Seconds for the connection to end; what is left of it then ends with the process."""
+
 SENT = 0.3
 """Seconds for a message on its way, where no reply is waited for."""
 
@@ -89,7 +92,11 @@ class Sites:
         try:
             self.names = self._present()
             if not self.names:
-                raise CalibrationError("no site of the roster is connected", ())
+                raise CalibrationError(
+                    "no site of the roster can be asked; if they run, see privcal federation check "
+                    f"{self.kit}: the server carries nothing for those who are revoked",
+                    (),
+                )
         except BaseException:
             self._link.close()
             raise
@@ -104,7 +111,9 @@ class Sites:
         revoked = revocations.load(self.kit)
         cards = {card.site: b"" for card in self._roster.cards}
         for name, text in self._link.ask_all("card", cards, 10.0):
-            if text is None:
+            if not text:
+                how = "is not connected" if text is None else "shows no card: it may have no keys"
+                self._warn(f"{name} {how}, and is not asked")
                 continue
             try:
                 card = Card.read(text)
@@ -118,8 +127,8 @@ class Sites:
                 )
             elif revoked.refuses(name, self._card(name).fingerprint):
                 self._warn(
-                    f"{name} is revoked, and is not asked; if its key was only renewed, run privcal "
-                    f"federation roster {self.kit} again"
+                    f"{name} is revoked, or the key it had in your roster, and is not asked: if it "
+                    f"was renewed, run privcal federation roster {self.kit}"
                 )
             else:
                 found.append(name)
@@ -199,8 +208,10 @@ def gather(kit: Path, warn: Callable[[str], None] = lambda text: None) -> list[C
     link = Link(kit)
     link.open()
     try:
+        if not (names := link.sites()):
+            raise CalibrationError("no site is connected; gather the roster when they run", ())
         cards = []
-        for name, text in link.ask_all("card", dict.fromkeys(link.sites(), b""), 10.0):
+        for name, text in link.ask_all("card", dict.fromkeys(names, b""), 10.0):
             try:
                 card = Card.read(text)
                 if card.site != name:
@@ -226,16 +237,23 @@ class Link:
         for library in ("nvflare", "asyncio", "aiohttp"):  # one sentence of ours says it better
             logging.getLogger(library).setLevel(logging.CRITICAL + 1)
         self._cell = calibrator_cell(self._kit)
-        self._cell.start()
-        if not self._connected(GIVEN_UP):
+        try:
+            self._cell.start()
+            if not self._connected(GIVEN_UP):
+                raise CalibrationError(
+                    f"the federation's server cannot be reached with {self._kit}", ()
+                )
+        except BaseException:
             self.close()
-            raise CalibrationError(
-                f"the federation's server cannot be reached with {self._kit}", ()
-            )
+            raise
 
     def close(self) -> None:
         if self._cell is not None:
-            self._cell.stop()
+            # In a thread: Ctrl-C breaks off what the main one does, and a cell that is half stopped
+            # keeps the process for ever.
+            stopper = threading.Thread(target=self._cell.stop, daemon=True)
+            stopper.start()
+            stopper.join(STOPPED)
 
     def _connected(self, patience: float) -> bool:
         end = time.monotonic() + patience
@@ -248,8 +266,13 @@ class Link:
     def sites(self) -> list[str]:
         """Who is connected now, as the server says."""
         [(_, text)] = self.ask_all("sites", {SERVER: b""}, 10.0)
-        named = [] if not text else text.split("\n")
-        return [name for name in named if SITE.fullmatch(name)][:MAX_SITES]
+        if text is None:
+            raise CalibrationError(
+                "the server does not say who is connected; it carries nothing for those who are "
+                f"revoked, see privcal federation check {self._kit}",
+                (),
+            )
+        return [name for name in text.split("\n") if SITE.fullmatch(name)][:MAX_SITES]
 
     def ask_all(
         self, topic: str, messages: dict[str, bytes], timeout: float

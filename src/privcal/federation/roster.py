@@ -271,11 +271,14 @@ def accept(folder: str | Path, roster: str | Path) -> Changes:
     keys, name = SiteKeys.load(folder), own_name(folder)
     own = given.card(name)
     if own is None:
-        raise InputError(f"{name}, this site, is not in {roster}; send its card to the calibrator")
+        raise InputError(
+            f"{name}, this site, is not in {roster}; ask the calibrator to gather it again while "
+            "the site runs"
+        )
     if own.keys != (keys.public, keys.sealing.public):
         raise InputError(
-            f"{roster} has other keys for {name}, this site, than it has now; send its card to the "
-            "calibrator again"
+            f"{roster} has other keys for {name}, this site, than it has now; ask the calibrator "
+            f"to take the new ones (privcal federation roster --new-keys {name})"
         )
     changes = given.since(kept(folder) or Roster(()))
     given.save(_place(folder))
@@ -298,8 +301,11 @@ def pin(kit: str | Path, cards: Iterable[Card], *, rekeyed: Collection[str] = ()
     if odd := [name for name in changes.rekeyed if name not in rekeyed]:
         raise InputError(
             f"{', '.join(odd)} came with other keys than before; ask that site whether it made new "
-            "ones, and only then take them"
+            "ones, and only then take them (--new-keys)"
         )
+    if unknown := [name for name in rekeyed if now.card(name) is None]:
+        known = ", ".join(card.site for card in now.cards)
+        raise InputError(f"there is no site {unknown[0]!r} in the roster; there are {known}")
     if now != before:
         now.save(_place(kit))
     return changes

@@ -41,7 +41,10 @@ def show(
 
     roster = kept(folder)
     if roster is None:
-        raise InputError(f"{folder} has no roster yet")
+        raise InputError(
+            f"{folder} has no roster yet: a calibrator gathers one (privcal federation roster), a "
+            "site takes it (privcal site roster accept)"
+        )
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("site", "organisation", "keys since", "sealed with"):
         table.add_column(name)
@@ -136,8 +139,8 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
     renew(folder)
     made = Card.of_site(folder)
     human(as_json).print(
-        f"{made.site} has new keys. Until calibrators have its new card (privcal site keys card "
-        f"{folder}) they use none of its replies; it must also accept the roster with it.",
+        f"{made.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
+        f"federation roster KIT --new-keys {made.site}); then accept their new roster.",
         soft_wrap=True,
     )
     if as_json:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from privcal.errors import InputError
 from privcal.federation import revocations
-from privcal.federation.foreground import foreground
+from privcal.federation.foreground import foreground, main
 
 READY = "the server is up"
 
 
 def run(folder: Path) -> None:
     """Be the server, in the foreground, until stopped."""
-    from privcal.federation.cells import server_cell
+    from privcal.federation.cells import Startup, server_cell
 
     folder = folder.resolve()
-
+    _free(Startup.read(folder, "fed_server.json").url)
     said: set[str] = set()
 
     def may_connect(name: str, key: str) -> bool:
@@ -33,6 +33,18 @@ def run(folder: Path) -> None:
     foreground(server_cell(folder, may_connect), lambda: print(READY, flush=True))
 
 
+def _free(url: str) -> None:
+    """FLARE would try for ever, and the server seem to be up."""
+    place = urlsplit(url)
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("" if place.hostname == "0" else str(place.hostname), int(place.port or 0)))
+        except OSError as error:
+            raise InputError(
+                f"the server cannot listen on port {place.port}: {error.strerror}; stop what uses it"
+            ) from None
+
+
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
-    os._exit(0)  # FLARE's threads do not all end with its cell
+    main(run)

@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 
 from privcal.errors import InputError, Refused
 from privcal.federation import revocations, worker
-from privcal.federation.foreground import foreground
+from privcal.federation.foreground import foreground, main
 from privcal.federation.keys import SiteKeys
 from privcal.federation.messages import (
     Opened,
@@ -312,10 +312,9 @@ def _only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"{folder} runs already") from None
+            raise InputError(f"{folder} runs already; stop that process first") from None
         yield
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
-    os._exit(0)  # FLARE's threads do not all end with its cell
+    main(run)

@@ -11,6 +11,7 @@ from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.federation import keys
+from privcal.federation.hardening import KINDS
 from privcal.federation.keys import SiteKeys
 from privcal.files import replacing
 from privcal.privacy import opening
@@ -162,6 +163,9 @@ def init(
     local = folder / "local"
     if not local.is_dir():
         raise InputError(f"{folder} is not a site's folder: it has no local/")
+    for file, kind in KINDS.items():
+        if kind != "site" and (folder / "startup" / file).exists():
+            raise InputError(f"{folder} is the folder of a {kind}; name that of a site")
     settings = local / SETTINGS
     for path in (settings, local / LEDGER):
         if path.exists():
@@ -231,7 +235,10 @@ def _told(
             "other rules out to use it, and change them with privcal ledger policy"
         )
     if ledger is None and policy is None:
-        raise InputError(f"{data} has no ledger yet: say with --epsilon what it may spend in all")
+        raise InputError(
+            f"{data} has no ledger yet: say with --epsilon what it may spend in all; if these are "
+            "people of data that have one, attach it there instead (privcal ledger attach)"
+        )
     if ledger is not None:
         rows = next(note for note in opening.notes_of(rows))
     scores = rows.read(strict=True)
