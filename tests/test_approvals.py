@@ -230,7 +230,7 @@ def test_a_calibration_waits_for_its_owner_and_then_goes_through(path: Path) -> 
     assert one.spent == 0
     [(terms, _)] = privcal.Ledger(path).waiting()
     # The two can compare it, and the asker knows under which name to ask again.
-    assert f"ask again as campaign spring (the digest of its questions is {terms.digest})" in str(
+    assert f"--campaign spring); the digest of its questions is {terms.digest}" in str(
         stopped.value
     )
     approve(path)

@@ -467,7 +467,11 @@ def test_commands_tell_what_they_did(run: Any, tmp_path: Path) -> None:
     told = json.loads(out)
     assert (code, told["closed"]) == (1, False)
     [wrong] = [f for f in told["findings"] if not f["ok"]]
-    assert (wrong["rule"], wrong["remedy"], wrong["warn"]) == ("nothing to run", "remove it", False)
+    assert (wrong["rule"], wrong["remedy"], wrong["warn"]) == (
+        "nothing to run",
+        "remove it; if the kit is of an earlier version, ask for a fresh one",
+        False,
+    )
     code, _, err = run("federation", "check", tmp_path)
     assert (code, "is not a participant's folder" in err) == (2, True)
     code, out, _ = run("federation", "down", tmp_path / "k")

@@ -652,10 +652,10 @@ def test_who_is_not_connected_is_not_waited_for_when_only_its_card_is_wanted(
 
 
 def test_the_server_says_who_is_connected(cell: FakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked(monkeypatch, lambda topic, site, _: f"site-1\n{topic} {site}".encode())
+    asked(monkeypatch, lambda topic, site, _: f"site-1\n{topic} {site}\n{topic}-{site}".encode())
     link = Link(Path())
     link.open()
-    assert link.sites() == ["site-1", "sites server"]
+    assert link.sites() == ["site-1", "sites-server"], "and no name that no site can have"
 
 
 def test_a_reply_that_is_no_text_is_one_that_cannot_be_read_and_nothing_worse(

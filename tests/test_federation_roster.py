@@ -415,14 +415,8 @@ def run(which: Any, *words: Any) -> Any:
     return CliRunner().invoke(which, list(map(str, words)))
 
 
-def test_the_commands_take_a_card_to_a_roster_and_show_it(kits: Path) -> None:
-    found = []
-    for name in SITES:
-        assert run(keys_app, "card", kits / name, "--out", kits / f"{name}.json").exit_code == 0
-        found.append(Card.read((kits / f"{name}.json").read_text().strip()))
-    printed = run(keys_app, "card", kits / "site-1").stdout
-    assert Card.read(printed.strip()).keys == found[0].keys
-    pin(kits / ANN, found)
+def test_the_commands_take_a_roster_and_show_it(kits: Path) -> None:
+    pin(kits / ANN, [Card.of_site(kits / name) for name in SITES])
     digest = Roster.of_kit(kits / ANN).digest
     taken = run(app, "accept", kits / "site-1", kits / ANN / "roster.json", "--json")
     assert json.loads(taken.stdout) == {

@@ -343,8 +343,8 @@ class _Run:
         asked = [(q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions]
         digest = approvals.digest(self.panel.asker, self.campaign, asked)
         return (
-            f"; once it is approved, ask again as campaign {self.campaign} (the digest of its "
-            f"questions is {digest})"
+            f"; once it is approved, ask again as campaign {self.campaign} (--campaign "
+            f"{self.campaign}); the digest of its questions is {digest}"
         )
 
     def _stop(self, what: str, more: str = "") -> NoReturn:

@@ -202,7 +202,7 @@ def _ledger(path: Path) -> str:
 
 _KIT = [
     _Rule("start-up file", "the start-up file says who this is and where the server is", "take the file from a fresh kit", _startup),
-    _Rule("nothing to run", "nothing here starts FLARE's own programs, which take jobs and commands", "remove it", _nothing_to_run),
+    _Rule("nothing to run", "nothing here starts FLARE's own programs, which take jobs and commands", "remove it; if the kit is of an earlier version, ask for a fresh one", _nothing_to_run),
     _Rule("FLARE", f"FLARE {FLARE}x carries the messages", f"install FLARE {FLARE}x (pip install 'privcal[federation]')", _flare),
     _Rule("private files", "keys and settings are the owner's alone", "chmod -R go-rwx the folder", _private),
     _Rule("authority", "the certificate authority's key is not here", "move it away, see ca/README.txt", _authority),

@@ -1,4 +1,4 @@
-"""`privcal site roster`: show, accept; `privcal site keys`: card, rotate, destroy."""
+"""`privcal site roster`: show, accept; `privcal site keys`: rotate, destroy."""
 
 from __future__ import annotations
 
@@ -104,27 +104,6 @@ def say_changes(console: Console, roster: Roster, changes: Changes) -> None:
     if not changes:
         console.print("the same sites with the same keys as before")
     console.print(f"digest: {roster.digest}", soft_wrap=True)
-
-
-@keys_app.command()
-def card(
-    folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="A file to write it to.")] = None,
-) -> None:
-    """A site's card, for the calibrator: its name and public keys, signed; one JSON document.
-
-    Example: `privcal site keys card kits/hospital-1 --out hospital-1.json`
-    """
-    from privcal.federation.roster import Card
-    from privcal.files import check_outputs, replacing
-
-    text = Card.of_site(folder).text
-    if out is None:
-        print(text)
-        return
-    check_outputs([out], [])
-    with replacing(out) as part:
-        part.write_text(text + "\n", encoding="ascii")
 
 
 @keys_app.command()
