@@ -52,8 +52,8 @@ def _measure() -> None:
 
 
 def _real(count: int) -> tuple[str, ...]:
-    from privcal.federation import processes
-    from privcal.federation.panel import Sites
+    from privcal.federation.calibrator.panel import Sites
+    from privcal.federation.trial import processes
 
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"
@@ -95,9 +95,10 @@ def _real(count: int) -> tuple[str, ...]:
 
 
 def _make(kits: Path, count: int) -> None:
-    from privcal.federation import demo, site
-    from privcal.federation import kits as provisioning
-    from privcal.federation.project import Member, Project
+    from privcal.federation.authority import kits as provisioning
+    from privcal.federation.authority.project import Member, Project
+    from privcal.federation.site import settings as site
+    from privcal.federation.trial import demo
 
     project = Project(
         name="bench",
@@ -133,10 +134,10 @@ def _memory(site: Path) -> float:
 def _many() -> None:
     """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise, seals."""
     from privcal.calibrate import Question
-    from privcal.federation.keys import SiteKeys
-    from privcal.federation.messages import Request, Signer, open_message, seal_reply
-    from privcal.federation.site import Site
-    from privcal.federation.worker import reply_to
+    from privcal.federation.shared.keys import SiteKeys
+    from privcal.federation.shared.messages import Request, Signer, open_message, seal_reply
+    from privcal.federation.site.settings import Site
+    from privcal.federation.site.worker import reply_to
     from privcal.queries import Gap
 
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from benchmarks import report
 from benchmarks.data import Logits, synthetic
 from benchmarks.paired import ratio, take_turns
 from privcal import Scores
-from privcal.confidence import default_threads
+from privcal.kernel import default_threads
 from privcal.queries import Gap
 from privcal.scores import FloatArray, IntArray
 

@@ -20,8 +20,8 @@ import numpy as np
 import privcal
 from benchmarks import report
 from privcal.calibrate import Question, SourceDropped
-from privcal.confidence import confidence
 from privcal.datasets import cifar10c
+from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.plausible import implausible
 from privcal.privacy.epsilon import NANO

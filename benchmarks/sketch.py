@@ -20,7 +20,7 @@ import polars as pl
 from benchmarks import report
 from benchmarks.paired import take_turns
 from privcal import Scores, study
-from privcal.confidence import confidence, log_odds
+from privcal.kernel import confidence, log_odds
 from privcal.metrics import ece
 from privcal.queries import GRID
 from privcal.sketch import Reading, evaluate_privately

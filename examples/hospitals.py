@@ -29,7 +29,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import privcal
-from privcal.console import errors, progress_bar
+from privcal.cli.console import errors, progress_bar
 from privcal.errors import InputError
 from privcal.evaluate import evaluate
 from privcal.files import replacing
@@ -355,7 +355,7 @@ def marks_in(folder: Path) -> Iterator[None]:
 
 def told(*command: Any, fails: bool = False) -> dict[str, Any]:
     """What `privcal …` prints, in a process of its own."""
-    start = [sys.executable, "-c", "from privcal.cli import main; main()"]
+    start = [sys.executable, "-c", "from privcal.cli.app import main; main()"]
     done = subprocess.run([*start, *map(str, command)], capture_output=True, text=True, check=False)
     if (done.returncode != 0) != fails:
         raise InputError(f"privcal {command[0]} ended with {done.returncode}: {done.stderr}")

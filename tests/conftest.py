@@ -19,7 +19,7 @@ def _marks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command line, as a person uses it: exit code, standard output, standard error."""
-    from privcal.cli import main
+    from privcal.cli.app import main
 
     monkeypatch.setenv("COLUMNS", "200")
 

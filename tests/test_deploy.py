@@ -263,7 +263,7 @@ def test_a_container_starts_and_asks_after_the_kit_that_is_mounted(name: str) ->
 
 
 def commands() -> set[str]:
-    from privcal.cli import app
+    from privcal.cli.app import app
 
     found = set()
     whole: Any = typer.main.get_command(app)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import softmax
 
-from privcal.confidence import confidence, nll
 from privcal.errors import InputError
 from privcal.fit import OBJECTIVES, OutsideBounds, fit_temperature
+from privcal.kernel import confidence, nll
 from privcal.scores import Scores
-from tests import reference
+from tests.support import reference
 
 ROOTS = ("nll", "accuracy")
 WIDE = (0.01, 100.0)

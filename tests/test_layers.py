@@ -12,8 +12,9 @@ import privcal
 PACKAGE = Path(privcal.__file__).parent
 ORDER = [
     ["errors"],
-    ["files", "scores", "console", "lines"],
-    ["readers", "confidence"],
+    ["checks"],
+    ["files", "scores", "lines"],
+    ["documents", "readers", "kernel"],
     ["metrics"],
     ["queries", "fit"],
     ["privacy.epsilon"],
@@ -22,7 +23,7 @@ ORDER = [
     ["privacy.ledger"],
     ["privacy.opening"],
     ["source"],
-    ["sources"],
+    ["sources", "privacy.explain"],
     ["maps"],
     ["sketch"],
     ["methods.base"],
@@ -31,25 +32,24 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "evaluate", "explain"],
+    ["datasets", "evaluate"],
     ["plots"],
     ["demo"],
     ["study"],
     ["corruptions"],
     ["training"],
     ["advise", "audit"],
-    ["sketch.commands", "owner_commands"],
     ["federation"],
     ["cli"],
 ]
 # The packages in PACKAGES are one place each; only methods.base and
-# .search are lower, and the sketch's commands, which draw and read files, are higher.
+# .search are lower.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = (
-    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation",
+    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
 )  # fmt: skip
 METHODS_KNOW = {
-    "errors", "scores", "confidence", "queries", "maps", "privacy.epsilon", "sketch.noise",
+    "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.reading",
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from privcal import metrics
 from privcal.errors import InputError
 from privcal.metrics import ClassWise, EqualMass, Mean, Reliability
-from tests import reference
+from tests.support import reference
 
 BINNED = ("ece", "equal_mass_ece", "mce", "debiased_ece", "debiased_rms")
 TABLE = ("classwise_ece", "brier_multiclass", "nll")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal import confidence, scores
+from privcal import kernel, scores
 from privcal.metrics import bin_index
 from privcal.queries import (
     FAMILY,
@@ -27,7 +27,7 @@ from privcal.queries import (
     parse,
 )
 from privcal.source import Source
-from tests import reference
+from tests.support import reference
 
 HUGE = [1e30, -1e30, 3e38, -3e38]
 LOGITS = st.one_of(
@@ -105,7 +105,7 @@ def test_removing_any_row_moves_the_sums_by_at_most_the_bound(
 @pytest.mark.parametrize("kind", FAMILY)
 def test_the_bound_holds_across_block_edges(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "BLOCK", 64)
-    monkeypatch.setattr(confidence, "BLOCK", 64)
+    monkeypatch.setattr(kernel, "BLOCK", 64)
     rng = np.random.default_rng(1)
     query = FAMILY[kind]()
     for n, m in ((7, 8), (8, 8), (9, 8), (64, 8), (65, 8), (7, 200), (33, 333)):
@@ -147,7 +147,7 @@ def test_with_many_classes_too_no_row_carries_another_over_a_bins_edge(kind: str
     query = FAMILY[kind]()
     moving = on_a_bins_edge(15)
     rng = np.random.default_rng(1)
-    height = confidence.BLOCK // moving.shape[1]
+    height = kernel.BLOCK // moving.shape[1]
     # Without its first row it is alone; or it was alone in the last block and no longer is.
     for n in (2, height + 1):
         others = rng.standard_normal((n - 1, moving.shape[1]), np.float32)

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from privcal.confidence import check_temperature, confidence, for_moments
 from privcal.errors import InputError
+from privcal.kernel import check_temperature, confidence, for_moments
 from privcal.metrics import ece
 from privcal.scores import FloatArray, Scores
 

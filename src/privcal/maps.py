@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privcal.confidence import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray, IntArray, Outputs, Scores
 

@@ -10,7 +10,7 @@ How the bound is kept, for every query alike
 an integer, and count a row as zero if the L1 norm of its integers still exceeds `bound` or if
 it is malformed (not `scores.valid`). The answer before noise is the int64 sum of these rows.
 
-Proof of sensitivity. A row's integers depend on that row alone (see `privcal.confidence`), and
+Proof of sensitivity. A row's integers depend on that row alone (see `privcal.kernel`), and
 so does whether it is malformed (see `privcal.scores`); their L1 norm is at most `bound` by the
 last step. Adding or removing one row therefore changes the vector of sums by at most `bound` in
 L1. Removing one person removes at most `rows_per_person` rows (see `privcal.source`), hence
@@ -33,9 +33,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privcal import confidence as kernel
-from privcal.confidence import check_temperature
+from privcal import kernel
 from privcal.errors import InputError
+from privcal.kernel import check_temperature
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray, IntArray, Scores
 

@@ -277,7 +277,7 @@ def _sums(block: npt.NDArray[Any]) -> FloatArray:
 def row_sums(*factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Σ over each row of the product of the factors, in an order that the columns alone decide.
 
-    einsum is three times as fast as z.sum(axis=1). Why a row is cut, `privcal.confidence` says. The
+    einsum is three times as fast as z.sum(axis=1). Why a row is cut, `privcal.kernel` says. The
     factors are C-contiguous.
     """
     subscripts = ",".join(["...j"] * len(factors)) + "->..."

@@ -12,7 +12,7 @@ import pytest
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for all tests of a file. A site reads its settings anew for every question, so a test
     can change them."""
-    from tests.integration.federation import running  # needs FLARE, which the files check for
+    from tests.support.federation_processes import running  # needs FLARE, which the files check for
 
     with running(tmp_path_factory.mktemp("federation")) as made:
         yield made

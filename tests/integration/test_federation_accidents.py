@@ -18,11 +18,11 @@ from privcal.source import Answer
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import site
-from privcal.federation.panel import Sites
-from tests import federation_parts as parts
-from tests.federation_parts import ANN, SERVER, question
-from tests.integration.federation import CANARY, NAMES, Federation, until
+from privcal.federation.calibrator.panel import Sites
+from privcal.federation.site import settings as site
+from tests.support import federation_parts as parts
+from tests.support.federation_parts import ANN, SERVER, question
+from tests.support.federation_processes import CANARY, NAMES, Federation, until
 
 pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 
@@ -134,7 +134,7 @@ from pathlib import Path
 
 class Later(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "privcal.federation.messages":
+        if name != "privcal.federation.shared.messages":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -28,16 +28,17 @@ import msgpack
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
-from privcal.federation import processes, site
-from privcal.federation.cells import MAX_BYTES
-from privcal.federation.messages import Request, open_reply
-from privcal.federation.panel import Link, Sites
-from privcal.federation.project import Member
-from privcal.federation.roster import Roster
-from privcal.federation.worker import ERRORS
-from tests import federation_parts as parts
-from tests.federation_parts import ANN, BOB, SERVER, message, question, signer
-from tests.integration.federation import CANARY, NAMES, Federation, until
+from privcal.federation.authority.project import Member
+from privcal.federation.calibrator.panel import Link, Sites
+from privcal.federation.shared.cells import MAX_BYTES
+from privcal.federation.shared.messages import Request, open_reply
+from privcal.federation.shared.roster import Roster
+from privcal.federation.site import settings as site
+from privcal.federation.site.worker import ERRORS
+from privcal.federation.trial import processes
+from tests.support import federation_parts as parts
+from tests.support.federation_parts import ANN, BOB, SERVER, message, question, signer
+from tests.support.federation_processes import CANARY, NAMES, Federation, until
 
 pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 
@@ -77,7 +78,7 @@ def ask(panel: Sites, name: str, *args: Any, **more: Any) -> Any:
 
 
 def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
-    """Some of those in tests/test_federation_messages.py, over the wire, and the codes they get."""
+    """Some of those in tests/federation/test_messages.py, over the wire, and the codes they get."""
     ann = signer(kits)
     good = parts.request(question("never"), sites=NAMES)
     facts = json.loads(good.text())

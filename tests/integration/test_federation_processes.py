@@ -18,13 +18,14 @@ if not Path("/proc/self/cmdline").exists():
     pytest.skip("finds processes in /proc", allow_module_level=True)
 
 import privcal
-from privcal.federation import processes, site
-from privcal.federation.health import Sign, look, said
-from privcal.federation.kits import provision
-from privcal.federation.panel import Link
-from privcal.federation.project import Member, Project
-from tests.federation_parts import write_rows
-from tests.integration.federation import until
+from privcal.federation.authority.kits import provision
+from privcal.federation.authority.project import Member, Project
+from privcal.federation.calibrator.panel import Link
+from privcal.federation.site import settings as site
+from privcal.federation.site.health import Sign, look, said
+from privcal.federation.trial import processes
+from tests.support.federation_parts import write_rows
+from tests.support.federation_processes import until
 
 
 @pytest.fixture

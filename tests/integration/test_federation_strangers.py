@@ -1,6 +1,6 @@
 """Participants with good certificates and bad intentions: a calibrator, a hospital, the server.
 
-What they do is in `tests/attacker.py` and `tests/malicious_server.py`. The order of the tests is
+What they do is in `tests/support/attacker.py` and `tests/support/malicious_server.py`. The order of the tests is
 that of growing damage: in the last ones the server dies, and comes back as somebody else.
 """
 
@@ -31,12 +31,12 @@ if not Path("/proc/self/cmdline").exists():
 
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
 
-from privcal.federation import processes
-from privcal.federation import site as site_settings
-from tests import attacker, malicious_server
-from tests.attacker import NET, NET_TOPICS, Heard, Intruder
-from tests.federation_parts import ANN, BOB, SERVER
-from tests.integration.federation import NAMES, Federation, running, until
+from privcal.federation.site import settings as site_settings
+from privcal.federation.trial import processes
+from tests.support import attacker, malicious_server
+from tests.support.attacker import NET, NET_TOPICS, Heard, Intruder
+from tests.support.federation_parts import ANN, BOB, SERVER
+from tests.support.federation_processes import NAMES, Federation, running, until
 
 pytestmark = [pytest.mark.xdist_group("federation"), pytest.mark.usefixtures("marks_of_the_sites")]
 

@@ -226,7 +226,7 @@ def test_two_runs_at_once_do_not_use_a_budget_up_for_nothing(
         files.append(tmp_path / f"{name}.npz")
         np.savez(files[-1], logits=scores.outputs.array, labels=scores.labels)
         privcal.create_ledgers(files[-1], per_row=True)
-    command = [sys.executable, "-c", "from privcal.cli import main; main()", "calibrate"]
+    command = [sys.executable, "-c", "from privcal.cli.app import main; main()", "calibrate"]
     runs = [
         subprocess.Popen(
             [*command, *map(str, files), "--out", str(tmp_path / out)],
@@ -273,7 +273,7 @@ def test_two_runs_whose_sum_fits_may_run_side_by_side(tmp_path: Path) -> None:
     scores = random_scores(30)
     np.savez(tmp_path / "a.npz", logits=scores.outputs.array, labels=scores.labels)
     privcal.create_ledgers(tmp_path / "a.npz", per_row=True)
-    command = [sys.executable, "-c", "from privcal.cli import main; main()", "calibrate"]
+    command = [sys.executable, "-c", "from privcal.cli.app import main; main()", "calibrate"]
     runs = [
         subprocess.Popen(
             [*command, str(tmp_path / "a.npz"), "--epsilon", "0.5", "--out", str(tmp_path / out)],

@@ -61,7 +61,7 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
 
     def run(*args: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "from privcal.cli import main; main()", *args],
+            [sys.executable, "-c", "from privcal.cli.app import main; main()", *args],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(tmp_path / "lib")},
             capture_output=True,

@@ -14,8 +14,8 @@ from privcal.advise.repeated import over_campaigns
 from privcal.advise.search import Over, Smallest, epsilons, smallest, source_counts
 from privcal.advise.simulate import MAX_PUBLIC, Progress, Setting, Task, simulate
 from privcal.advise.turnover import Turnover
-from privcal.confidence import confidence
 from privcal.errors import InputError
+from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.privacy.epsilon import to_nano
 from privcal.scores import Scores

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcal import confidence as kernel
+from privcal import kernel
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive
 from privcal.metrics import bin_index

@@ -12,8 +12,8 @@ import numpy as np
 from privcal import methods
 from privcal.advise.plan import ONE_SOURCE, PRIOR, UNCALIBRATED, Expected, Figure, Point
 from privcal.advise.population import Draws, Measured, Population, stream
-from privcal.confidence import default_threads
 from privcal.errors import InputError
+from privcal.kernel import default_threads
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
 from privcal.scores import IntArray, Scores

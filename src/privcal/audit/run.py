@@ -13,8 +13,8 @@ from privcal.audit.bound import epsilon_bound, learn, p_value
 from privcal.audit.games import play
 from privcal.audit.pairs import Case, cases
 from privcal.audit.result import CONFIDENCE, Audit, Row
-from privcal.confidence import default_threads
 from privcal.errors import InputError
+from privcal.kernel import default_threads
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY
 from privcal.scores import BoolArray, FloatArray

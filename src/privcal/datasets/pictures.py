@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privcal.confidence import default_threads
 from privcal.datasets.pixels import Rows
 from privcal.errors import InputError
+from privcal.kernel import default_threads
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,6 +1,6 @@
 """Is a participant's folder closed? One finding for each rule, in plain words.
 
-What a site or the server takes from the network is fixed in code (`privcal.federation.cells`), and
+What a site or the server takes from the network is fixed in code (`privcal.federation.shared.cells`), and
 no file of a kit can open it. What is looked at here is what a folder can spoil: keys that others
 can read, things that would start FLARE's own programs, certificates that run out, and at a site
 its keys, ledgers and their marks.
@@ -14,12 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from privcal.errors import InputError, Refused
-from privcal.federation import revocations
-from privcal.federation.certificates import fingerprint
-from privcal.federation.dates import expiry, own_certificate, unfitting
-from privcal.federation.hardening import KINDS, STARTUP
-from privcal.federation.keys import SiteKeys
-from privcal.federation.site import SETTINGS, Site
+from privcal.federation.authority.hardening import KINDS, STARTUP
+from privcal.federation.shared import revocations
+from privcal.federation.shared.certificates import fingerprint
+from privcal.federation.shared.dates import expiry, own_certificate, unfitting
+from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.site.settings import SETTINGS, Site
 from privcal.privacy.ledger import Ledger
 
 FLARE = "2.9."
@@ -88,7 +88,7 @@ def _find(rule: _Rule, folder: Path) -> Finding:
 
 
 def _startup(folder: Path) -> str:
-    from privcal.federation.cells import Startup
+    from privcal.federation.shared.cells import Startup
 
     [file] = [name for name, kind in KINDS.items() if kind == kind_of(folder)]
     startup = Startup.read(folder, file)

@@ -7,15 +7,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from privcal.errors import InputError
-from privcal.federation import revocations
-from privcal.federation.foreground import foreground, main
+from privcal.federation.shared import revocations
+from privcal.federation.shared.foreground import foreground, main
 
 READY = "the server is up"
 
 
 def run(folder: Path) -> None:
     """Be the server, in the foreground, until stopped."""
-    from privcal.federation.cells import Startup, server_cell
+    from privcal.federation.shared.cells import Startup, server_cell
 
     folder = folder.resolve()
     _free(Startup.read(folder, "fed_server.json").url)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from privcal.confidence import check_temperature
 from privcal.errors import InputError
+from privcal.kernel import check_temperature
 from privcal.methods.base import Ask, Batch, History
 from privcal.privacy.epsilon import split
 from privcal.queries import Query

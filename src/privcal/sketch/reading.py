@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from privcal.confidence import confidence, log_odds
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
+from privcal.kernel import confidence, log_odds
 from privcal.queries import Hats
 from privcal.scores import FloatArray, Scores
 from privcal.sketch.model import ALONE, Model, Posterior, sigmoid, with_public

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcal import methods
-from privcal.confidence import confidence, default_threads
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.fit import Objective, fit_temperature
+from privcal.kernel import confidence, default_threads
 from privcal.metrics import aurc, brier, ece
 from privcal.scores import IntArray, Scores
 from privcal.study.archive import Archive, read_archive

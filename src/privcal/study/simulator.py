@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privcal import confidence as kernel
+from privcal import kernel
 from privcal.errors import InputError
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privcal import confidence as kernel
+from privcal import kernel
 from privcal.metrics import bin_index
 from privcal.scores import FloatArray, Scores
 

@@ -1,0 +1,242 @@
+"""`privcal advise`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from privcal.advise.words import spoken
+from privcal.cli.console import Json, human, print_json, progress_bar
+from privcal.files import check_outputs
+from privcal.privacy.epsilon import as_odds
+
+if TYPE_CHECKING:
+    from privcal.advise.plan import Expected, Figure, Plan, Point, Repeated
+
+
+def command(
+    samples: Annotated[
+        int, typer.Option(help="Rows of each source; with --campaigns at each, one row a person.")
+    ],
+    sources: Annotated[
+        int | None, typer.Option(help="How many sources; may be left out with --target-ece.")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Budget of the run at each source, or of all --campaigns together; 1 unless said."
+        ),
+    ] = None,
+    target_ece: Annotated[
+        float | None,
+        typer.Option(
+            help="An expected ECE to reach: searches the smallest ε, or with --epsilon the "
+            "smallest number of sources."
+        ),
+    ] = None,
+    campaigns: Annotated[
+        int | None,
+        typer.Option(
+            help="Plan so many campaigns out of one ε: with one budget for all people, and with "
+            "one for each."
+        ),
+    ] = None,
+    new_people: Annotated[
+        float | None,
+        typer.Option(
+            help="With --campaigns: the share of people at each who were not there at the one "
+            "before; 0 unless said."
+        ),
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Your own clean labelled scores, for methods that use them.")
+    ] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Plan on this logit archive (.npz; once for each part), not the bundled one."
+        ),
+    ] = None,
+    shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Picture of the whole range, or of all campaigns (.png, .svg, .pdf)."),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Simulated runs at each shift.")] = 40,
+    seed: Annotated[int, typer.Option(help="For simulated rows and noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Plan before anybody is asked: what to expect, which method, which ε, how many sources.
+
+    Simulates the setting with the methods themselves, on real shifts; nobody's budget is
+    touched. Says what a target takes, and whether there is enough data at all.
+
+    Examples:
+
+    `privcal advise --sources 40 --samples 25`
+
+    `privcal advise --sources 40 --samples 25 --target-ece 0.04 --plot plan.png`
+
+    `privcal advise --samples 25 --epsilon 0.5 --target-ece 0.03 --public clean.npz`
+
+    `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
+    """
+    from privcal.advise.figure import save_plan
+    from privcal.advise.planner import advise
+    from privcal.plots import check_picture
+    from privcal.readers import read_scores
+
+    check_picture(plot)
+    if plot is not None:
+        check_outputs([plot], [*(archive or ()), *([public] if public else [])])
+    clean = None if public is None else read_scores(public)
+    names = None if shifts is None else [n.strip() for n in shifts.split(",") if n.strip()]
+    with progress_bar() as bar:
+        task = bar.add_task("simulating", total=None)
+        plan = advise(
+            samples=samples,
+            sources=sources,
+            epsilon=epsilon,
+            target_ece=target_ece,
+            campaigns=campaigns,
+            new_people=new_people,
+            public=clean,
+            archives=archive or (),
+            shifts=names,
+            trials=trials,
+            seed=seed,
+            sweep=plot is not None and campaigns is None,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if plot is not None:
+        save_plan(plot, plan)
+    console = human(as_json)
+    console.print(_table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated))
+    for line in _lines(plan):
+        console.print(line)
+    console.print(plan.recommendation, style="bold")
+    console.print(_promise(plan))
+    if plot is not None:
+        console.print(f"picture: {plot}")
+    if as_json:
+        print_json({**plan.to_dict(), "plot": None if plot is None else str(plot)})
+
+
+def _empty(
+    plan: Plan, setting: str, means: str, columns: Sequence[str], points: Sequence[Point]
+) -> Table:
+    """For what is expected at these points."""
+    basis = plan.basis
+    shown = [one for point in points for one in point.expected]
+    errors = [max(_both(one)[which].se for one in shown) for which in (0, 1)]
+    table = Table(
+        title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
+        f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
+        caption=f"{means} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
+        f"for ECE, {errors[1]:.4f} for Brier. Lower is better; read both. prior: the sketch's "
+        "map before any answer. one-source: a source's own exact fit, which never leaves it.",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,  # fits in 80 columns
+        pad_edge=False,
+    )
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    return table
+
+
+def _campaigns(plan: Plan, repeated: Repeated) -> Table:
+    """Both budgets, the one for each person in the mean over campaigns and in the last."""
+    person, population = repeated.person, repeated.population
+    points = (person.mean, person.points[-1], population.mean)
+    table = _empty(
+        plan,
+        f"ε = {repeated.epsilon:g} for {repeated.campaigns:,} "
+        f"campaign{'s' * (repeated.campaigns != 1)}, {100 * repeated.new_people:g}% new people at each",
+        f"person: a budget for each person, ε = {spoken(person.epsilon)} in each campaign; the "
+        "mean over campaigns, and the last. population: one for all, ε = "
+        f"{spoken(population.epsilon)} in each, all alike. Mean over shifts.",
+        ["method", "person: ECE", "last", "Brier", "last", "population: ECE", "Brier"],
+        points,
+    )
+    for one in plan.point.expected:
+        mean, last, other = (point.of(one.method) for point in points)
+        values = (mean.ece, last.ece, mean.brier, last.brier, other.ece, other.brier)
+        style = "bold" if one.method == plan.method else None
+        table.add_row(one.method, *(f"{value.mean:.3f}" for value in values), style=style)
+    return table
+
+
+def _table(plan: Plan) -> Table:
+    point = plan.point
+    search = plan.search if plan.search is not None and plan.search.found else None
+    columns = ["method", "ECE", "Brier"]
+    if search is not None:
+        columns.append(f"{'ε' if search.over == 'epsilon' else 'sources'} for {plan.target_ece:g}")
+    table = _empty(
+        plan,
+        f"ε = {point.epsilon:g} at each",
+        "Mean over shifts (10th–90th percentile over shifts).",
+        columns,
+        [point],
+    )
+    for one in point.expected:
+        style = "bold" if one.method == plan.method else None
+        cells = [one.method, *(f"{f.mean:.3f} {_range(f)}" for f in _both(one))]
+        if search is not None:
+            cells.append(_needed(plan, one))
+        table.add_row(*cells, style=style)
+    return table
+
+
+def _promise(plan: Plan) -> str:
+    """What the recommended ε means for one of those protected."""
+    spent = plan.epsilon if plan.repeated is None else plan.repeated.epsilon
+    return f"At ε = {spent:g}, {as_odds(spent)}. One row is protected, or one person where ids are given."
+
+
+def _lines(plan: Plan) -> list[str]:
+    found = []
+    if plan.public is not None:
+        p = plan.public
+        found.append(
+            f"Your public rows: {p.rows:,}, accuracy {p.accuracy:.3f}, ECE {p.ece:.3f} at T = 1, "
+            f"calibrated by T = {p.temperature:.3f}; {p.simulated:,} clean rows of the archive "
+            "stood for them."
+        )
+    for one in plan.point.expected:
+        if one.unclear is not None:
+            found.append(
+                f"{one.method}: the noise would drown the data, and leave the prior, in "
+                f"{one.unclear:.1%} of runs."
+            )
+    if plan.repeated is not None:
+        found.append(plan.repeated.who)
+    return [*found, plan.enough.sentence, plan.caveat]
+
+
+def _both(one: Expected) -> tuple[Figure, Figure]:
+    return one.ece, one.brier
+
+
+def _range(figure: Figure) -> str:
+    return f"({_short(figure.low)}–{_short(figure.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _needed(plan: Plan, one: Expected) -> str:
+    """The least value that reaches the target, and the next lower one, which does not."""
+    assert plan.search is not None
+    if one.method not in plan.search.found:
+        return "reached" if plan.target_ece and one.ece.mean <= plan.target_ece else ""
+    found = plan.search.found[one.method]
+    if found.value is None:
+        return f"> {found.failed:,g}, floor {_short(found.floor)}"
+    return f"{found.value:,g}" + (f" ({found.failed:,g} fails)" if found.failed else "")

@@ -1,0 +1,227 @@
+"""`privcal audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from privcal.cli.console import Json, human, print_json, progress_bar
+from privcal.errors import InputError
+from privcal.files import check_outputs
+
+if TYPE_CHECKING:
+    from privcal.audit.removals import Removals
+    from privcal.audit.result import Audit
+
+
+def command(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Audit the bounds on these rows instead: .npz, .npy, .parquet or .csv. Exact "
+            "figures, for their owner alone."
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Some kinds of query and methods, as gap,acc-t.")
+    ] = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            help="The claims to test, as 0.5,2; by default 0.1,1,4 for queries, 1 for methods."
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(help="For each claim: 20,000 take seconds, 1,000,000 come near the claim."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of it (.png, .svg, .pdf).")] = None,
+    person: Annotated[
+        str | None, typer.Option(help="With data: the column of person ids; as their ledger says.")
+    ] = None,
+    per_row: Annotated[
+        bool, typer.Option("--per-row", help="With data: every row is a person of its own.")
+    ] = False,
+    rows_per_person: Annotated[
+        int | None, typer.Option(help="With data: how many rows of a person count; 1 unless said.")
+    ] = None,
+    removals: Annotated[
+        int | None,
+        typer.Option(help="With data: how many rows or persons to try, at random."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Try to break the privacy promises: does any answer tell more than its ε allows?
+
+    Builds the hardest neighbouring data sets, asks the real sources, draws the real noise many
+    times, and learns to tell the two apart. Ends with 1 if a promise was seen broken.
+
+    With data: removes each row, or person, and adds up everything anew; the exact change of
+    every kind of answer stands beside its bound.
+
+    Examples:
+
+    `privcal audit`
+
+    `privcal audit --draws 1000000 --plot audit.png`
+
+    `privcal audit --only cell-histogram,sketch --epsilon 0.5,2`
+
+    `privcal audit hospital.parquet --person patient --rows-per-person 3`
+    """
+    names = None if only is None else [n.strip() for n in only.split(",") if n.strip()]
+    if data is None:
+        if person is not None or per_row or rows_per_person is not None or removals is not None:
+            raise InputError(
+                "--person, --per-row, --rows-per-person and --removals are for data: name a file"
+            )
+        ok = _noise(names, epsilon, draws, plot, as_json)
+    else:
+        if epsilon is not None or draws is not None or plot is not None:
+            raise InputError(
+                "with data nothing is drawn: --epsilon, --draws and --plot are for the audit "
+                "without a file"
+            )
+        if per_row and person is not None:
+            raise InputError("give --person or --per-row, not both")
+        limit = 1 if rows_per_person is None else rows_per_person
+        ok = _data(data, names, person, per_row, limit, removals, as_json)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _noise(
+    only: list[str] | None,
+    epsilon: str | None,
+    draws: int | None,
+    plot: Path | None,
+    as_json: bool,
+) -> bool:
+    from privcal.audit.figure import save_audit
+    from privcal.audit.run import DRAWS, audit
+    from privcal.plots import check_picture
+
+    check_picture(plot)
+    if plot is not None:
+        check_outputs([plot], [])
+    with progress_bar() as bar:
+        task = bar.add_task("drawing", total=None)
+        found = audit(
+            only=only,
+            epsilons=None if epsilon is None else _numbers(epsilon),
+            draws=DRAWS if draws is None else draws,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if plot is not None:
+        save_audit(plot, found)
+    console = human(as_json)
+    console.print(_table(found))
+    for what in dict.fromkeys(row.what for row in found.rows):
+        names = dict.fromkeys(row.name for row in found.rows if row.what == what)
+        console.print(f"{', '.join(names)}: {what}.")
+    if plot is not None:
+        console.print(f"picture: {plot}")
+    if as_json:
+        print_json({**found.to_dict(), "plot": None if plot is None else str(plot)})
+    return found.ok
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(f"--epsilon must be numbers, as 0.1,1,4, not {text!r}") from None
+
+
+def _data(
+    file: Path,
+    names: list[str] | None,
+    person: str | None,
+    per_row: bool,
+    rows_per_person: int,
+    removals: int | None,
+    as_json: bool,
+) -> bool:
+    from privcal.audit.removals import audit_data
+    from privcal.privacy.opening import Data, notes_of
+    from privcal.readers import PERSON, read_scores
+
+    if person is None and not per_row:  # as its ledger says, if it has one
+        noted = notes_of(Data.at(file))
+        person = noted[0].person if noted else PERSON
+    scores = read_scores(file, person=person)
+    with progress_bar() as bar:
+        task = bar.add_task("removing", total=None)
+        found = audit_data(
+            scores,
+            rows_per_person=rows_per_person,
+            only=names,
+            removals=removals,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    human(as_json).print(_changes(file, found))
+    if as_json:
+        print_json({"file": str(file), **found.to_dict()})
+    return found.ok
+
+
+def _table(found: Audit) -> Table:
+    from privcal.audit.result import ALARM, CONFIDENCE, MEANING
+
+    table = Table(
+        title=f"what {found.draws:,} draws show of ε, with the hardest neighbours",
+        caption=f"{MEANING} Each bound by itself holds with {CONFIDENCE:.0%}, so one in a hundred "
+        "may lie a little above its claim by chance. EXCEEDS: a sound mechanism would look so "
+        f"with a chance below {ALARM:g}.",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,  # fits in 80 columns
+        pad_edge=False,
+    )
+    for name in ("what", "ε claimed", "ε measured ≥", "ratio", ""):
+        table.add_column(name, justify="left" if name in ("what", "") else "right", no_wrap=True)
+    before = ""
+    for row in found.rows:
+        name, before = "" if row.name == before else row.name, row.name
+        table.add_row(
+            name,
+            f"{row.epsilon:g}",
+            f"{row.measured:.3f}",
+            f"{row.ratio:.2f}",
+            "EXCEEDS" if row.exceeds else "ok",
+            style="bold red" if row.exceeds else None,
+        )
+    return table
+
+
+def _changes(file: Path, found: Removals) -> Table:
+    from privcal.audit.removals import NOTE
+
+    unit, units = found.unit, "persons" if found.unit == "person" else "rows"
+    tried = "all" if found.tried == found.possible else f"{found.tried:,}, at random, of the"
+    counts = f" ({found.rows_per_person} rows of each count)" if found.rows_per_person > 1 else ""
+    table = Table(
+        title=f"{file}: {tried} {found.possible:,} {units} removed, one at a time{counts}",
+        caption=f"Largest change of the exact sums when one {unit} is removed, in L1, beside the "
+        "bound that the noise is made for. others: of that, what moved in rows that stayed; it "
+        f"must be 0. {NOTE}",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for name in ("query", "largest change", "bound", "share", "others", ""):
+        table.add_column(name, justify="left" if name in ("query", "") else "right", no_wrap=True)
+    for row in found.rows:
+        table.add_row(
+            row.name,
+            f"{row.largest:.6f}",
+            f"{row.bound:g}",
+            f"{row.share:.1%}",
+            f"{row.others:g}",
+            "EXCEEDS" if row.exceeds else "ok",
+            style="bold red" if row.exceeds else None,
+        )
+    return table

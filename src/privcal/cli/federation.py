@@ -1,0 +1,240 @@
+"""`privcal federation`: init, check, roster, serve, up, down."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from privcal.cli import federation_members as authority_commands
+from privcal.cli.console import Json, errors, human, print_json
+from privcal.cli.federation_members import Kits
+from privcal.errors import InputError
+from privcal.federation import need_flare
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
+)
+
+
+@app.command()
+def init(
+    project: Annotated[
+        Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see below.")
+    ],
+    out: Annotated[Path, typer.Option(help="A new folder for the kits.")],
+    as_json: Json = False,
+) -> None:
+    """Make a closed start-up kit for each participant.
+
+    The project file has a `name`; `[server]` with `host` and `port`; for each data owner a
+    `[[sites]]` with `name` and `org`; for each who may ask a `[[calibrators]]` with `name`
+    (an e-mail address) and `org`. Optionally `[certificates]` with `days`, for which a
+    participant's certificate is good (730), and `authority_days`, after which all kits must be
+    made anew (3650).
+
+    Give each participant their own folder, over a way that nobody else reads. The folder `ca`
+    is for none of them.
+
+    Example: `privcal federation init project.toml --out kits`
+    """
+    need_flare()
+    from privcal.federation.authority.kits import init as make
+
+    made = make(project, out)
+    console = human(as_json)
+    for folder in made:
+        console.print(str(folder))
+    console.print(
+        f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
+    )
+    if as_json:
+        print_json({"kits": [str(folder) for folder in made], "ca": str(out / "ca")})
+
+
+@app.command()
+def check(
+    kit: Annotated[
+        Path, typer.Argument(metavar="KIT", help="A participant's folder, new or in use.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Is a participant's folder closed? Exits with 1 where it is not.
+
+    Run it when a kit arrives, when a site was set up, and now and then.
+
+    Example: `privcal federation check kits/hospital-1`
+    """
+    need_flare()
+    from privcal.federation.checks import check as look
+    from privcal.federation.checks import closed
+
+    findings = look(kit)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "rule", "finding"):
+        table.add_column(name)
+    for finding in findings:
+        close = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
+        state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
+        table.add_row(state, finding.rule, finding.sentence + close)
+    console = human(as_json)
+    console.print(table)
+    number = sum(not finding.ok for finding in findings)
+    console.print(
+        f"{kit} is closed" if not number else f"{kit} is open: {number} of {len(findings)} rules"
+    )
+    if as_json:
+        print_json(
+            {
+                "kit": str(kit),
+                "closed": closed(findings),
+                "findings": [
+                    {
+                        "rule": f.rule,
+                        "ok": f.ok,
+                        "warn": f.warn,
+                        "sentence": f.sentence,
+                        "remedy": f.remedy,
+                    }
+                    for f in findings
+                ],
+            }
+        )
+    if number:
+        raise typer.Exit(1)
+
+
+@app.command()
+def roster(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Your folder, as a calibrator.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write it here too, to be sent to the sites' owners.")
+    ] = None,
+    new_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SITE",
+            help="Take the new keys of this site: after you asked its owner. May be repeated.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Gather the keys of the sites that are connected into your roster.
+
+    Sites make their keys themselves; replies are believed only if they are signed with them.
+    Compare the digest with the sites' owners over the phone: it is the same wherever nobody
+    meddled. Run it again when a site has joined or made new keys.
+
+    Example: `privcal federation roster kits/me@lab.org --out roster.json`
+    """
+    need_flare()
+    from privcal.cli.site_roster import say_changes
+    from privcal.federation.calibrator.panel import gather
+    from privcal.federation.shared.roster import Roster, pin
+
+    def warn(text: str) -> None:
+        errors.print(text, soft_wrap=True)
+
+    changes = pin(kit, gather(kit, warn), rekeyed=new_keys or ())
+    found = Roster.of_kit(kit)
+    if out is not None:
+        found.save(out)
+    say_changes(human(as_json), found, changes)
+    if as_json:
+        sites = [card.site for card in found.cards]
+        print_json({"digest": found.digest, "sites": sites, **vars(changes)})
+
+
+@app.command()
+def serve(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's folder.")],
+) -> None:
+    """Be the federation's server, in the foreground, until stopped.
+
+    It carries messages between calibrators and sites and can read no answer.
+
+    Example: `privcal federation serve kits/fl.example.org`
+    """
+    need_flare()
+    from privcal.federation.trial.processes import be
+
+    be(kit, "server")
+
+
+@app.command()
+def up(
+    kits: Annotated[
+        Path | None, typer.Argument(metavar="[KITS]", help="The folder that init made.")
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Make a federation with bundled data and start it.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="With --demo: where; a new folder otherwise.")
+    ] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(help="Only this site, and no server; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a federation's server and sites on this machine, and wait until they are connected.
+
+    What runs already is left alone. With --demo: a server, four sites with 60 rows each of
+    bundled data, and a calibrator.
+
+    Examples: `privcal federation up kits`, `privcal federation up --demo`
+    """
+    need_flare()
+    from privcal.federation.trial import demo as example
+    from privcal.federation.trial import processes
+
+    if demo == (kits is not None) or (folder is not None and not demo):
+        raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
+    if kits is None:
+        kits = (
+            folder if folder is not None else Path(tempfile.mkdtemp(prefix="privcal-federation-"))
+        )
+        if not (kits / "federation.json").exists():
+            example.make(kits)
+    pids = processes.up(kits, sites=site, server=not site)
+    console = human(as_json)
+    for name, pid in pids.items():
+        console.print(f"{name} runs (process {pid})")
+    if demo:
+        console.print(
+            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} "
+            f"--model {example.MODEL} --epsilon 1 --out map.json",
+            soft_wrap=True,  # to be copied
+        )
+    console.print(f"stop with: privcal federation down {kits}", soft_wrap=True)
+    if as_json:
+        print_json(
+            {
+                "kits": str(kits),
+                "processes": pids,
+                **({"calibrator": str(kits / example.CALIBRATOR)} if demo else {}),
+            }
+        )
+
+
+@app.command()
+def down(kits: Kits = Path(), as_json: Json = False) -> None:
+    """Stop a federation's server and sites on this machine; nothing of them is left.
+
+    Example: `privcal federation down kits`
+    """
+    need_flare()
+    from privcal.federation.trial import processes
+
+    count = processes.down(kits)
+    human(as_json).print(f"{count} processes stopped" if count else "nothing was running")
+    if as_json:
+        print_json({"kits": str(kits), "stopped": count})
+
+
+authority_commands.mount(app)

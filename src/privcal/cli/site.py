@@ -1,0 +1,322 @@
+"""`privcal site`: init, add, run, status, health, approve, roster, keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from privcal.cli.console import Json, errors, human, print_json
+from privcal.cli.owner import (
+    PerRow,
+    Person,
+    PolicyFile,
+    Whose,
+    Yes,
+    approve_campaign,
+    left,
+    promise,
+)
+from privcal.cli.site_roster import app as roster_app
+from privcal.cli.site_roster import keys_app
+from privcal.errors import InputError
+from privcal.federation import need_flare
+
+if TYPE_CHECKING:
+    from privcal.federation.site.settings import Population
+    from privcal.privacy.policy import Policy
+
+app = typer.Typer(no_args_is_help=True, help="A site of a federation: for its data owner.")
+app.add_typer(roster_app, name="roster")
+app.add_typer(keys_app, name="keys")
+
+Data = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
+]
+MaxRows = Annotated[
+    int | None, typer.Option(help="Declare to everyone that you never have more rows.")
+]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    data: Data,
+    epsilon: Epsilon = None,
+    person: Person = None,
+    per_row: PerRow = False,
+    policy: PolicyFile = None,
+    model: Annotated[str | None, typer.Option(help="The model the scores come from.")] = None,
+    asker: Annotated[
+        list[str] | None,
+        typer.Option(help="Who may ask, as their certificate names them; may be repeated."),
+    ] = None,
+    epsilon_per_request: Annotated[
+        float | None, typer.Option(help="The most one question may cost.")
+    ] = None,
+    rows_per_person: Annotated[
+        int | None, typer.Option(help="With --person: rows of a person that count.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(help="A reply is held until so many seconds after its question.")
+    ] = 2.0,
+    max_rows: MaxRows = None,
+    as_json: Json = False,
+) -> None:
+    """Set a site up: its settings with comments, its keys, its ledger; the data are checked.
+
+    Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
+    protects.
+
+    Example: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
+    --epsilon 2 --model v3`
+    """
+    from privcal.federation.site.settings import SETTINGS
+    from privcal.federation.site.settings import init as make
+
+    rules = _rules(
+        policy,
+        person,
+        per_row,
+        epsilon=epsilon,
+        epsilon_per_request=epsilon_per_request,
+        askers=asker,
+        model=model,
+        rows_per_person=rows_per_person,
+    )
+    site = make(
+        folder,
+        data,
+        rules,
+        person=person,
+        delay=delay,
+        max_rows=max_rows,
+        warn=_warn,
+    )
+    settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
+    human(as_json).print(
+        f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
+        f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
+        soft_wrap=True,
+    )
+    if as_json:
+        print_json({"settings": str(settings), "ledger": str(ledger)})
+
+
+@app.command()
+def add(
+    folder: Folder,
+    data: Data,
+    model: Annotated[str, typer.Option(help="The model that these scores come from.")],
+    epsilon: Epsilon = None,
+    person: Person = None,
+    per_row: PerRow = False,
+    policy: PolicyFile = None,
+    max_rows: MaxRows = None,
+    as_json: Json = False,
+) -> None:
+    """Let a site answer about another model too, from data of their own.
+
+    Which data a question is answered from is decided by the model it names. People whose data
+    have a ledger already keep it: attach the new file first (privcal ledger attach).
+
+    Example: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+    """
+    from privcal.federation.site.settings import add as make
+
+    rules = _rules(policy, person, per_row, epsilon=epsilon)
+    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
+    ledger = site.population(model).ledger
+    human(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
+    if as_json:
+        print_json({"model": model, "ledger": str(ledger)})
+
+
+def _rules(policy: Path | None, person: str | None, per_row: bool, **said: Any) -> Policy | None:
+    """The policy that was given, in a file or by flags; None if there was none."""
+    from privcal.privacy.policy import Policy
+    from privcal.sources import check_unit
+
+    given = {name: value for name, value in said.items() if value is not None}
+    if policy is None and not given:
+        if person is not None or per_row:
+            check_unit(person, per_row)
+        return None
+    check_unit(person, per_row)
+    return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
+
+
+def _warn(text: str) -> None:
+    errors.print(text, soft_wrap=True)
+
+
+@app.command()
+def run(folder: Folder) -> None:
+    """Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.
+
+    It connects to the federation's server and opens no port of its own.
+
+    Example: `privcal site run kits/hospital-1`
+    """
+    from privcal.federation.site.settings import Site
+    from privcal.federation.trial.processes import be
+
+    need_flare()
+    Site.load(folder)  # say what is missing here rather than in a log
+    be(folder, "site")
+
+
+@app.command()
+def health(folder: Folder, as_json: Json = False) -> None:
+    """Is a site well? Exits with 1 where something keeps it from answering, or soon will.
+
+    Example: `privcal site health kits/hospital-1`
+    """
+    from privcal.federation.site.health import look
+
+    signs = look(folder)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "what", "finding"):
+        table.add_column(name)
+    for sign in signs:
+        table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
+    human(as_json).print(table)
+    if as_json:
+        print_json(
+            {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
+        )
+    if not all(sign.well for sign in signs):
+        raise typer.Exit(1)
+
+
+@app.command()
+def approve(
+    folder: Folder,
+    campaign: Annotated[str, typer.Argument(help="The campaign, as `site status` names it.")],
+    asker: Whose = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.
+
+    Only where the policy says `approve = true`; `privcal site status` shows what waits.
+
+    Example: `privcal site approve kits/hospital-1 spring-2026`
+    """
+    from privcal.federation.site.settings import Site
+    from privcal.privacy.ledger import Ledger
+
+    ledgers = {one.ledger for one in Site.load(folder).populations}
+    waiting = [
+        ledger
+        for ledger in map(Ledger, sorted(ledgers))
+        if any(terms.campaign == campaign for terms, _ in ledger.waiting())
+    ]
+    if not waiting:
+        raise InputError(
+            f"no campaign {campaign!r} waits for approval; privcal site status {folder} lists "
+            "those that do"
+        )
+    done = [
+        approve_campaign(ledger, campaign, asker, yes, human(as_json)) is not None
+        for ledger in waiting
+    ]
+    if as_json:
+        print_json({"campaign": campaign, "approved": all(done)})
+    if not all(done):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(folder: Folder, as_json: Json = False) -> None:
+    """What left a site, what remains, who asked.
+
+    Example: `privcal site status kits/hospital-1`
+    """
+    from privcal.federation.shared.dates import expiry
+    from privcal.federation.site.health import ago, said
+    from privcal.federation.site.settings import Site
+
+    site = Site.load(folder)
+    now = said(folder)
+    try:
+        dates = expiry(folder)
+        trouble = dates.expired or dates.soon
+    except InputError as error:
+        trouble = str(error)
+    if trouble:
+        _warn(f"warning: {trouble}")
+    human(as_json).print(
+        f"runs, last asked {ago(now['last_asked'])}" if now else "does not run just now"
+    )
+    found = [_population(one, site.name, as_json) for one in site.populations]
+    if as_json:
+        print_json({"running": bool(now), "populations": found})
+
+
+def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
+    from privcal.privacy.epsilon import from_nano, to_nano
+    from privcal.privacy.ledger import Ledger
+
+    ledger = Ledger(one.ledger)
+    policy, unit = ledger.policy, ledger.unit
+    spent, entries = ledger.nano_spent, ledger.entries()
+    facts = {
+        "spent": from_nano(spent),
+        "total": policy.epsilon,
+        "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
+    }
+    by_asker: dict[tuple[str, str], list[int]] = {}
+    for entry in entries:
+        if entry.key is not None:
+            by_asker.setdefault((entry.key.asker, entry.key.campaign), []).append(
+                to_nano(entry.epsilon)
+            )
+    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
+    for column in ("asker", "campaign", "questions", "ε"):
+        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
+    for (asker, campaign), nanos in by_asker.items():
+        table.add_row(asker, campaign, str(len(nanos)), f"{from_nano(sum(nanos)):g}")
+    console = human(as_json)
+    console.print(f"{one.data.name}" + (f", model {one.model}" if one.model else ""))
+    if policy.budget == "population":
+        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {left(facts)}")
+    for line in promise(policy, unit):
+        console.print(line, soft_wrap=True)
+    if not ledger.in_step:
+        _warn(
+            "warning: the ledger is not what its high-water mark says; this site refuses until you "
+            f"run privcal ledger reconcile {one.ledger}"
+        )
+    if one.max_rows is not None and len(one.source(name).scores) > one.max_rows:
+        _warn(
+            f"warning: there are more rows than the {one.max_rows:,} declared: each number of an "
+            "answer is cut to what so many could make it; declare more"
+        )
+    console.print(table)
+    waiting = ledger.waiting()
+    for terms, since in waiting:
+        console.print(
+            f"waits for your approval: {terms.campaign}, of {terms.asker}, since {since} "
+            "(privcal site approve)",
+            soft_wrap=True,
+        )
+    return {
+        **facts,
+        "waiting": [{"asker": t.asker, "campaign": t.campaign} for t, _ in waiting],
+        "data": str(one.data),
+        "model": one.model,
+        "unit": unit,
+        "policy": policy.to_dict(),
+        "in_step": ledger.in_step,
+        "campaigns": [
+            {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
+            for (a, c), n in by_asker.items()
+        ],
+    }

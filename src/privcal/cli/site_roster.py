@@ -1,0 +1,140 @@
+"""`privcal site roster`: show, accept; `privcal site keys`: rotate, destroy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from privcal.cli.console import Json, human, print_json
+from privcal.errors import InputError
+
+if TYPE_CHECKING:
+    from privcal.federation.shared.roster import Changes, Roster
+
+app = typer.Typer(
+    no_args_is_help=True, help="The sites of a federation with the keys that each made itself."
+)
+keys_app = typer.Typer(no_args_is_help=True, help="A site's own keys, which never leave it.")
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
+
+
+@app.command()
+def show(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A site's folder, or a calibrator's kit.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """The roster that a site accepted, or that a calibrator uses, with its digest.
+
+    Owners read the digest to each other: whoever has the same one has the same sites and keys.
+
+    Example: `privcal site roster show kits/hospital-1`
+    """
+    from privcal.federation.shared.roster import kept
+
+    roster = kept(folder)
+    if roster is None:
+        raise InputError(
+            f"{folder} has no roster yet: a calibrator gathers one (privcal federation roster), a "
+            "site takes it (privcal site roster accept)"
+        )
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("site", "organisation", "keys since", "sealed with"):
+        table.add_column(name)
+    for card in roster.cards:
+        table.add_row(card.site, card.org, card.day, card.suite)
+    console = human(as_json)
+    console.print(table)
+    console.print(f"digest: {roster.digest}", soft_wrap=True)
+    if as_json:
+        print_json(
+            {
+                "digest": roster.digest,
+                "sites": [
+                    {"site": c.site, "org": c.org, "made": c.made, "suite": c.suite}
+                    for c in roster.cards
+                ],
+            }
+        )
+
+
+@app.command()
+def accept(
+    folder: Folder,
+    roster: Annotated[
+        Path, typer.Argument(metavar="ROSTER.json", help="The roster that a calibrator gave out.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Take a roster for a site: checked, with this site's present keys in it.
+
+    Shows what changed since the one before. Compare the digest with the other owners.
+
+    Example: `privcal site roster accept kits/hospital-1 roster.json`
+    """
+    from privcal.federation.shared.roster import accept as take
+    from privcal.federation.shared.roster import kept
+
+    changes = take(folder, roster)
+    taken = kept(folder)
+    assert taken is not None
+    say_changes(human(as_json), taken, changes)
+    if as_json:
+        print_json({"digest": taken.digest, **vars(changes)})
+
+
+def say_changes(console: Console, roster: Roster, changes: Changes) -> None:
+    """What an owner should know of a roster that was taken."""
+    for what, names in (("new", changes.new), ("gone", changes.gone)):
+        if names:
+            console.print(f"{what}: {', '.join(names)}", soft_wrap=True)
+    if changes.rekeyed:
+        console.print(
+            f"other keys than before: {', '.join(changes.rekeyed)}; ask them whether they made new "
+            "ones",
+            soft_wrap=True,
+        )
+    if not changes:
+        console.print("the same sites with the same keys as before")
+    console.print(f"digest: {roster.digest}", soft_wrap=True)
+
+
+@keys_app.command()
+def rotate(folder: Folder, as_json: Json = False) -> None:
+    """Make new keys for a site; the old ones are overwritten.
+
+    Example: `privcal site keys rotate kits/hospital-1`
+    """
+    from privcal.federation.shared.keys import rotate as renew
+    from privcal.federation.shared.roster import Card
+
+    renew(folder)
+    made = Card.of_site(folder)
+    human(as_json).print(
+        f"{made.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
+        f"federation roster KIT --new-keys {made.site}); then accept their new roster.",
+        soft_wrap=True,
+    )
+    if as_json:
+        print_json({"site": made.site, "made": made.made, "suite": made.suite})
+
+
+@keys_app.command()
+def destroy(folder: Folder, as_json: Json = False) -> None:
+    """Overwrite and remove a site's keys. It can answer nobody until `rotate` made new ones.
+
+    Example: `privcal site keys destroy kits/hospital-1`
+    """
+    from privcal.federation.shared.keys import destroy as remove
+
+    remove(folder)
+    human(as_json).print(f"the keys of {folder} are destroyed", soft_wrap=True)
+    if as_json:
+        print_json({"destroyed": str(folder)})

@@ -1,0 +1,186 @@
+"""`privcal study`: run, table, figures, report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privcal.cli.console import Json, errors, human, print_json, progress_bar
+from privcal.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The paper's benchmark, simulated: run it, and read it as tables, figures and a report.",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
+
+
+@app.command()
+def run(
+    out: Annotated[Path, typer.Option(help="Folder for the results; an interrupted run goes on.")],
+    archive: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Logit archive(s), .npz; by default the bundled CIFAR-10-C."),
+    ] = None,
+    grid: Annotated[
+        str,
+        typer.Option(help="cifar, imagenet, factors, heterogeneous, or a TOML file of your own."),
+    ] = "cifar",
+    methods: Annotated[str | None, typer.Option(help="Some methods, as a,b,c.")] = None,
+    shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
+    trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
+    seed: Annotated[int, typer.Option(help="For splits and simulated noise.")] = 0,
+    public_rows: Annotated[
+        int,
+        typer.Option(help="Rows of `clean` set aside, for methods that have a use for them."),
+    ] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes; by default one for each core.")
+    ] = None,
+    keep_trials: Annotated[
+        bool, typer.Option("--keep-trials", help="Write every trial's values too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run every method over every shift and setting, many times, and measure it.
+
+    Results go to the folder as they finish; the same command goes on where it was interrupted.
+
+    Examples:
+
+    `privcal study run --out study`
+
+    `privcal study run tiny/part*.npz --grid cifar --methods acc-t,nll-t --out tiny-study`
+
+    `privcal study run --grid heterogeneous --public-rows 2000 --out unlike`
+    """
+    from privcal.study.run import Done
+    from privcal.study.run import run as run_study
+
+    began = time.perf_counter()
+    start = 0
+    with progress_bar("{task.fields[speed]}") as bar:
+        task = bar.add_task("starting", total=None, speed="")
+
+        def progress(piece: Done | None, done: int, total: int) -> None:
+            nonlocal start
+            if piece is None:
+                start = done
+                bar.update(task, completed=done, total=total)
+                return
+            speed = (done - start) / (time.perf_counter() - began)
+            bar.update(
+                task,
+                description=f"{piece.shift} {piece.label}",
+                completed=done,
+                total=total,
+                speed=f"{speed:,.0f} runs/s",
+            )
+
+        found = run_study(
+            archive or (),
+            grid=grid,
+            methods=_names(methods),
+            shifts=_names(shifts),
+            trials=trials,
+            seed=seed,
+            public_rows=public_rows,
+            jobs=jobs,
+            out=out,
+            keep_trials=keep_trials,
+            progress=progress,
+        )
+    seconds = time.perf_counter() - began
+    human(as_json).print(
+        f"{len(found):,} results ({len(found) * trials:,} runs) in {out}, after {seconds:.1f} s; "
+        f"next: privcal study report {out}",
+        soft_wrap=True,
+    )
+    if as_json:
+        print_json({"out": str(out), "results": len(found), "seconds": seconds})
+
+
+@app.command()
+def table(
+    folder: Folder,
+    format: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
+    out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The paper's tables, ours beside the paper's.
+
+    Example: `privcal study table study --format latex --out tables.tex`
+    """
+    from privcal.files import replacing
+    from privcal.study.tables import FORMATS, all_tables, load, render
+
+    if format not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    tables = all_tables(load(folder))
+    text = render(tables, format)
+    if out is not None:
+        with replacing(out) as part:
+            part.write_text(text, encoding="utf-8")
+        errors.print(f"tables: {out}", soft_wrap=True)
+    elif not as_json:
+        sys.stdout.write(text)
+    if as_json:
+        print_json(
+            [
+                {"title": one.title, "caption": one.caption, "header": one.header, "rows": one.rows}
+                for one in tables
+            ]
+        )
+
+
+@app.command()
+def figures(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option(help="Another folder for the pictures.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Three panels for each shift (sources, samples, ε), and one overview, as PNG and SVG.
+
+    Example: `privcal study figures study`
+    """
+    from privcal.study.figures import draw
+    from privcal.study.tables import load
+
+    place = out or folder / "figures"
+    paths = draw(load(folder), place)
+    human(as_json).print(f"{len(paths)} pictures in {place}")
+    if as_json:
+        print_json({"files": [str(path) for path in paths]})
+
+
+@app.command()
+def report(
+    folder: Folder,
+    factors: Annotated[
+        Path | None, typer.Option(help="The folder of a study with --grid factors, to be read too.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Another name for the page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """One HTML page: tables, figures, and the paper's claims checked one by one.
+
+    Example: `privcal study report study --factors study-factors`
+    """
+    from privcal.study.report import write
+    from privcal.study.tables import load
+
+    path = write(
+        load(folder), out or folder / "report.html", None if factors is None else load(factors)
+    )
+    human(as_json).print(f"report: {path}")
+    if as_json:
+        print_json({"file": str(path)})
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,51 @@
+"""JSON files of ours: what is read is checked, what is written is whole or not there.
+
+A document says its format and version. What may change in one, and what never does, is in
+docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from privcal.errors import InputError
+from privcal.files import replacing
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """The content of a JSON file; `what` it should be is the noun of the error sentences.
+
+    Deep nesting, numbers of thousands of digits, NaN and bytes that are no text are all "not JSON".
+    """
+    try:
+        return json.loads(Path(path).read_text("utf-8"), parse_constant=_no_number)
+    except OSError as error:
+        raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not a {what}: it is not JSON, or is cut short") from None
+
+
+def read_document(path: str | Path, what: str, format: str, version: int) -> dict[str, Any]:
+    """A JSON object of this format and version; anything else is refused with a sentence."""
+    document = read_json(path, what)
+    if not isinstance(document, dict) or document.get("format") != format:
+        raise InputError(f"{path} is not a privcal {what}")
+    theirs = document.get("version")
+    if type(theirs) is not int or theirs != version:
+        raise InputError(
+            f"{what} {path} has version {theirs}; this privcal reads version {version}"
+        )
+    return document
+
+
+def write_document(path: str | Path, document: Any) -> None:
+    """Write JSON; a file that is there is replaced as a whole, or stays as it was."""
+    text = json.dumps(document, indent=2, allow_nan=False)
+    with replacing(path) as part:
+        part.write_text(text + "\n", encoding="utf-8")
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number of JSON")

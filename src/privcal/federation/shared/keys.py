@@ -1,0 +1,211 @@
+"""A site's own keys: made at the site, never by whoever makes the kits, and kept there.
+
+With one it signs its replies; the other is for what others may want to seal for it, which nothing
+does yet: replies are sealed for the asker. Both lie in one file, which only the site's own account
+may read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from privcal.errors import InputError
+from privcal.federation.shared import canonical
+from privcal.federation.shared.canonical import from_base64, to_base64
+from privcal.federation.shared.sealing import SealingKey
+from privcal.files import replacing
+
+FORMAT = 1
+_FILE = Path("local", "keys", "site.key")
+
+
+@dataclass(frozen=True, repr=False)
+class SiteKeys:
+    """A site's signing and sealing key. Neither shows in a text of this object."""
+
+    _signing: Ed25519PrivateKey
+    sealing: SealingKey
+    made: int
+    """Unix seconds."""
+
+    @classmethod
+    def make(cls, folder: str | Path) -> SiteKeys:
+        """New keys for the site in `folder`, which must have none."""
+        path, keys = _closed_place(folder), _fresh()
+        try:
+            _write_new(path, keys._text())
+        except FileExistsError:
+            raise InputError(
+                f"{path} is there already; privcal site keys rotate makes new keys in its place"
+            ) from None
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
+        return keys
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SiteKeys:
+        path = Path(folder) / _FILE
+        try:
+            _check_closed(path)
+            text = path.read_text("ascii")
+        except OSError as error:
+            raise InputError(
+                f"cannot read the site's keys, {path}: {error.strerror}; run this as the account "
+                "that set the site up, or make new keys with privcal site keys rotate"
+            ) from None
+        except UnicodeDecodeError:
+            raise _damaged(path) from None
+        try:
+            facts = canonical.read(text, 10_000)
+            if set(facts) != {"format", "made", "sealing", "signing"} or facts["format"] != FORMAT:
+                raise InputError("it has other parts")
+            if type(facts["made"]) is not int:
+                raise InputError("its date is odd")
+            signing = Ed25519PrivateKey.from_private_bytes(from_base64(facts["signing"], 32))
+            return cls(signing, SealingKey.read(facts["sealing"]), facts["made"])
+        except ValueError:  # without its cause, which might quote the file
+            raise _damaged(path) from None
+
+    @property
+    def public(self) -> str:
+        """The public half of the signing key."""
+        return to_base64(self._signing.public_key().public_bytes_raw())
+
+    def sign(self, text: str) -> str:
+        return to_base64(self._signing.sign(text.encode("utf-8")))
+
+    def _text(self) -> str:
+        return canonical.write(
+            {
+                "format": FORMAT,
+                "made": self.made,
+                "sealing": self.sealing.secret,
+                "signing": to_base64(self._signing.private_bytes_raw()),
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"<site keys made at {self.made}>"
+
+
+def exist(folder: str | Path) -> bool:
+    """Whether a site has keys, whatever their state."""
+    return (Path(folder) / _FILE).exists()
+
+
+def rotate(folder: str | Path) -> SiteKeys:
+    """New keys in place of the old, whatever their state; these are overwritten."""
+    path, keys = _closed_place(folder), _fresh()
+    if not path.exists():  # destroyed before
+        return SiteKeys.make(folder)
+    try:
+        with _overwritten(path), replacing(path) as part:
+            _write_new(part, keys._text())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    return keys
+
+
+def destroy(folder: str | Path) -> None:
+    """Overwrite and remove a site's keys, whatever their state. It cannot answer until it has new ones."""
+    path = Path(folder) / _FILE
+    try:
+        with _overwritten(path):
+            path.unlink()
+    except FileNotFoundError:
+        raise InputError(f"{folder} has no keys: there is no {path}") from None
+    except OSError as error:
+        raise InputError(f"cannot remove {path}: {error.strerror}") from None
+
+
+def check_signing(public: str) -> str:
+    """A public signing key for which nobody can sign but who has the private half.
+
+    Keys of low order parse too, and anyone can sign for them. A point (x, y) of Ed25519 is the
+    point u = (1 + y)/(1 − y) of X25519, which refuses those of low order.
+    """
+    raw = from_base64(public, 32)
+    prime = 2**255 - 19
+    y = int.from_bytes(raw, "little") & (2**255 - 1)
+    if y >= prime:
+        raise InputError("a signing key has one spelling")
+    u = (1 + y) * pow(1 - y, prime - 2, prime) % prime
+    try:
+        Ed25519PublicKey.from_public_bytes(raw)
+        point = X25519PublicKey.from_public_bytes(u.to_bytes(32, "little"))
+        X25519PrivateKey.generate().exchange(point)
+    except ValueError:
+        raise InputError("a signing key is not one that can be relied on") from None
+    return public
+
+
+def check_signature(public: str, text: str, signature: object) -> None:
+    """ValueError unless whoever has the private half of `public` signed `text`."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(from_base64(public, 32))
+        key.verify(from_base64(signature, 64), text.encode("utf-8"))
+    except (InvalidSignature, ValueError):
+        raise ValueError("its signature is not right") from None
+
+
+def _fresh() -> SiteKeys:
+    return SiteKeys(Ed25519PrivateKey.generate(), SealingKey.make(), int(time.time()))
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} is damaged; make new keys with privcal site keys rotate")
+
+
+def _closed_place(folder: str | Path) -> Path:
+    """Where the keys of a site go: a folder that nobody else may enter."""
+    path = Path(folder) / _FILE
+    if not path.parent.parent.is_dir():
+        raise InputError(f"{folder} is not a site's folder: it has no local/")
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"cannot make {path.parent}: {error.strerror}") from None
+    return path
+
+
+def _write_new(path: Path, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w", encoding="ascii") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _check_closed(path: Path) -> None:
+    if os.name != "posix":
+        return
+    for place in (path.parent, path):
+        if place.stat().st_mode & 0o077:
+            raise InputError(
+                f"{place} is open to other accounts; if nobody can have read it, close it with "
+                f"chmod go= {place}, else make new keys with privcal site keys rotate"
+            )
+
+
+@contextmanager
+def _overwritten(path: Path) -> Iterator[None]:
+    """Afterwards, when `path` names something else or nothing, what it was is overwritten.
+
+    The best a program can do: a disk, a snapshot or a backup may keep what was there.
+    """
+    with open(path, "r+b", buffering=0) as old:
+        size = os.fstat(old.fileno()).st_size
+        yield
+        old.write(secrets.token_bytes(size))
+        os.fsync(old.fileno())

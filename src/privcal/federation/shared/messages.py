@@ -1,0 +1,390 @@
+"""What travels: a request signed by the calibrator, and a site's reply, sealed for it.
+
+Whatever carries them is trusted with nothing. A request is one canonical text, signed with the key
+of the calibrator's start-up kit and sent with its certificate, which a site checks against the
+root certificate in its own kit. It says when it was made and for how long it holds, which sites
+it is meant for, and the key that replies are sealed for. So nobody else can ask in the
+calibrator's name, change a question or raise its ε, or carry it to another site or into another
+week; and asking the same again gets the same stored answer.
+
+A reply is sealed for the key in the request and signed with the site's own key (`keys`), both
+together with the site's name and the request's digest. So nobody else reads it, and none can be
+invented, changed, or passed off as another site's or as the answer to another request. Its length
+depends on how many numbers were asked for, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from privcal.calibrate import Question
+from privcal.errors import REFUSALS, InputError, Refused
+from privcal.federation.authority.project import SITE
+from privcal.federation.shared import canonical, certificates
+from privcal.federation.shared.canonical import from_base64, to_base64
+from privcal.federation.shared.keys import SiteKeys, check_signature
+from privcal.federation.shared.names import CALIBRATOR_ROLE
+from privcal.federation.shared.roster import MAX_SITES, Card
+from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public, seal
+from privcal.privacy.ledger import Key
+from privcal.queries import parse
+
+VERSION = 2
+MAX_MESSAGE = 1_048_576
+"""Characters: a site reads no more. The longest offer, to the most sites, is shorter."""
+MAX_QUESTIONS = 128
+"""The longest search asks 101."""
+MAX_LIFETIME = 3600
+LIFETIME = 600
+CLOCKS = 60
+"""Seconds that a calibrator's clock may be ahead of a site's."""
+
+_REQUEST, _REPLY, _REFUSAL = (f"privcal {what} {VERSION}" for what in ("request", "reply", "no"))
+_OLD = {"question", "signature", "certificate"}  # the parts of version 1, which did not say so
+_ROOM, _ROOM_FOR_ONE = 256, 24
+"""Bytes of a reply: the most that its facts need, and the most that one number needs."""
+_PLAIN = 256
+UNSEALED = frozenset({"bad_request", "version", "addressee", "expired", "busy", "unavailable"})
+"""The refusals that may go unsealed: a site says them before it knows whom to seal for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a calibrator wants of some sites.
+
+    kind
+        "question": one question, to be answered. "offer": a whole plan; would the site answer
+        all of it? It costs nothing. "release": the plan offered before will not be asked.
+    sites
+        The names it is meant for.
+    issued, lifetime
+        When it was made, in Unix seconds, and for how many seconds it holds.
+    seal
+        The public half of a sealing key that was made for this request.
+    """
+
+    kind: str
+    campaign: str
+    questions: tuple[Question, ...]
+    sites: tuple[str, ...]
+    seal: str
+    issued: int
+    lifetime: int = LIFETIME
+
+    def __post_init__(self) -> None:
+        numbers = {"question": (1, 1), "offer": (1, MAX_QUESTIONS), "release": (0, 0)}
+        if not isinstance(self.kind, str) or self.kind not in numbers:
+            raise InputError(f"a request must be one of {', '.join(numbers)}")
+        least, most = numbers[self.kind]
+        if not least <= len(self.questions) <= most:
+            raise InputError(f"{self.kind} must have {least} to {most} questions")
+        if not isinstance(self.campaign, str) or "/" in self.campaign:
+            raise InputError("campaign must be a name")
+        Key.parse("anyone", self.campaign)
+        if any(question.campaign != self.campaign for question in self.questions):
+            raise InputError("all questions of a request must be of its campaign")
+        if len({question.request_id for question in self.questions}) < len(self.questions):
+            raise InputError("a question of a request is there twice")
+        if len({question.model for question in self.questions}) > 1:
+            raise InputError("all questions of a request must be about one model")
+        if not 1 <= len(self.sites) <= MAX_SITES:
+            raise InputError(f"a request must be meant for 1 to {MAX_SITES} sites")
+        if not all(isinstance(name, str) and SITE.fullmatch(name) for name in self.sites):
+            raise InputError("a request must be meant for sites by their names")
+        if list(self.sites) != sorted(set(self.sites)):
+            raise InputError("the sites of a request must be sorted, each once")
+        for name, least, most in (("issued", 0, 2**53), ("lifetime", 1, MAX_LIFETIME)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise InputError(f"{name} must be a whole number from {least} to {most}")
+        check_public(self.seal)
+
+    @classmethod
+    def make(
+        cls,
+        kind: str,
+        campaign: str,
+        questions: Sequence[Question],
+        sites: Sequence[str],
+        *,
+        lifetime: int = LIFETIME,
+    ) -> tuple[Request, SealingKey]:
+        """A request of now, with the key that opens its replies and that nobody else ever has."""
+        key = SealingKey.make()
+        names = tuple(sorted(sites))
+        issued = int(time.time())
+        return cls(kind, campaign, tuple(questions), names, key.public, issued, lifetime), key
+
+    @property
+    def length(self) -> int:
+        """How many numbers an answer has: none but for a question."""
+        return self.questions[0].query.length if self.kind == "question" else 0
+
+    def text(self) -> str:
+        """The one spelling of a request, which is what is signed."""
+        questions = [json.loads(question.text()) for question in self.questions]
+        return canonical.write({"privcal": VERSION, **vars(self), "questions": questions})
+
+
+def read_request(text: Any) -> Request:
+    """A request from its one spelling; InputError for whatever else it is."""
+    facts = canonical.read(text, MAX_MESSAGE)
+    if set(facts) != {"privcal", *(f.name for f in fields(Request))}:
+        raise InputError("a request has other parts")
+    if not isinstance(facts["questions"], list) or not isinstance(facts["sites"], list):
+        raise InputError("questions and sites must be lists")
+    if len(facts["questions"]) > MAX_QUESTIONS or len(facts["sites"]) > MAX_SITES:
+        raise InputError("a request has too many questions or sites")
+    if not _ours(facts):
+        raise InputError("a request must say its version inside too, where it is signed")
+    del facts["privcal"]
+    questions = tuple(map(read_question, facts["questions"]))
+    request = Request(**{**facts, "questions": questions, "sites": tuple(facts["sites"])})
+    if request.text() != text:  # 2 for 2.0, or a parameter left to its default
+        raise InputError("a request has one spelling")
+    return request
+
+
+def read_question(facts: Any) -> Question:
+    """One of its questions, every part checked."""
+    if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
+        raise InputError("a question has other parts")
+    for name in ("round", "index", "nano_epsilon"):
+        if type(facts[name]) is not int or not 0 <= facts[name] < 2**53:
+            raise InputError(f"{name} must be a whole number")
+    if facts["nano_epsilon"] == 0:
+        raise InputError("a question must cost something")
+    if not isinstance(facts["campaign"], str) or "/" in facts["campaign"]:
+        raise InputError("campaign must be a name")
+    model = facts["model"]
+    if model is not None and not (isinstance(model, str) and model.isprintable()):
+        raise InputError("model must be a name")
+    if model is not None and not 1 <= len(model) <= 200:
+        raise InputError("model must be 1 to 200 characters")
+    question = Question(**{**facts, "query": parse(facts["query"])})
+    Key.parse("anyone", question.request_id)
+    return question
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The calibrator's identity: its certificate and the key that signs."""
+
+    name: str
+    certificate: str
+    key: Any
+
+    @classmethod
+    def of_kit(cls, startup: Path) -> Signer:
+        """From the `startup` folder of a calibrator's kit."""
+        holder, certificate, key = certificates.of_kit(startup)
+        return cls(holder.name, certificate, key)
+
+    def sign(self, request: Request) -> str:
+        """The message: request, signature and certificate."""
+        text = request.text()
+        read_request(text)  # what a site would refuse as malformed is told here, and not sent
+        return canonical.write(
+            {
+                "privcal": VERSION,
+                "request": text,
+                "signature": certificates.sign(_signed(text), self.key),
+                "certificate": self.certificate,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A message that a site may look at more closely."""
+
+    asker: str
+    fingerprint: str
+    """SHA-256 of the asker's public key, which the asker proved to have."""
+    request: Request
+    digest: str
+    """Of the whole message: what a reply is a reply to."""
+
+
+def open_message(
+    message: Any, root_certificate: str | Path, *, site: str, now: float | None = None
+) -> Opened:
+    """Who signed a message, and what it asks of `site`; or Refused.
+
+    The code is `version` for a message of another version, `addressee` for one to other sites,
+    `expired` for one of another time, and `bad_request` for everything else. Nothing was charged
+    yet, and that a reply can be sealed for the asker has been tried.
+    """
+    now = time.time() if now is None else now
+    root = certificates.root(root_certificate)
+    try:
+        parts = canonical.read_any_spelling(message, MAX_MESSAGE)
+        if _another_version(parts):
+            raise Refused("version")
+        if set(parts) != {"privcal", "request", "signature", "certificate"} or not _ours(parts):
+            raise InputError("a message has other parts")
+        if canonical.write(parts) != message:
+            raise InputError("a message has one spelling")
+        asker = certificates.holder(parts["certificate"], root, now)
+        if asker.role != CALIBRATOR_ROLE:  # a site or the server has a good certificate too
+            raise InputError("a message must be signed by a calibrator")
+        asker.check(_signed(parts["request"]), parts["signature"])
+        request = read_request(parts["request"])
+    except Refused:
+        raise
+    except Exception as error:  # whatever is wrong with a message is the sender's doing
+        raise Refused("bad_request") from error
+    if site not in request.sites:
+        raise Refused("addressee")
+    if not request.issued - CLOCKS <= now <= request.issued + request.lifetime:
+        raise Refused("expired")
+    return Opened(asker.name, asker.fingerprint, request, digest(message))
+
+
+def _signed(text: Any) -> str:
+    return canonical.write([_REQUEST, text])
+
+
+def _ours(parts: dict[str, Any]) -> bool:
+    return type(parts.get("privcal")) is int and parts["privcal"] == VERSION
+
+
+def _another_version(parts: dict[str, Any]) -> bool:
+    """Whether these are recognisably the parts of a message of another version."""
+    return set(parts) == _OLD or (type(parts.get("privcal")) is int and not _ours(parts))
+
+
+def digest(message: Any) -> str:
+    """Of whatever came: it may be no message at all."""
+    data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
+    return hashlib.sha256(data if isinstance(data, bytes) else b"").hexdigest()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a site sends back: whole numbers on the grid and three public facts, yes, or a code."""
+
+    values: tuple[int, ...] = ()
+    rows_per_person: int = 1
+    max_rows: int | None = None
+    """The owner's public upper bound on the rows that count, where it declares one."""
+    ledger: str = ""
+    """The random id of the site's ledger: two answers with one id are about the same people."""
+    refused: str | None = None
+    accepted: bool = False
+    """Yes to an offer or a release."""
+
+    def text(self) -> str:
+        if self.refused:
+            return canonical.write({"refused": self.refused})
+        if self.accepted:
+            return canonical.write({"accepted": True})
+        facts = asdict(self)
+        del facts["refused"], facts["accepted"]
+        return canonical.write({k: v for k, v in facts.items() if v is not None})
+
+
+def seal_reply(reply: Reply, opened: Opened, keys: SiteKeys, site: str) -> str:
+    """A reply as it travels, for the asker alone."""
+    text = reply.text().encode("ascii")
+    room = _room(opened.request.length)
+    if len(text) > room:
+        raise ValueError("a reply has more numbers than were asked for")
+    about = _about(_REPLY, site, opened.digest)
+    sealed = to_base64(seal(opened.request.seal, text.ljust(room), about.encode("ascii")))
+    signature = keys.sign(_about(_REPLY, site, opened.digest, sealed))
+    return canonical.write({"privcal": VERSION, "sealed": sealed, "signature": signature})
+
+
+def plain_refusal(code: str, message: Any, keys: SiteKeys, site: str) -> str:
+    """A refusal of what could not be opened, so that there is nobody to seal it for."""
+    if code not in UNSEALED:
+        raise ValueError(f"{code} must be sealed")
+    signature = keys.sign(_about(_REFUSAL, site, digest(message), code))
+    text = canonical.write({"privcal": VERSION, "refused": code, "signature": signature})
+    return text.ljust(_PLAIN)
+
+
+def open_reply(text: Any, message: str, card: Card, key: SealingKey, length: int) -> Reply:
+    """What the site of this card replied to `message`: or a ValueError, which says why not.
+
+    A reply is never trusted: not that it comes from that site, nor that the site is honest.
+    """
+    size = OVERHEAD[key.suite] + _room(length)
+    if not isinstance(text, str) or len(text) > 2 * size:
+        raise ValueError("its reply is not a text, or too long")
+    refusal = len(text) == _PLAIN
+    try:
+        parts = canonical.read(text.rstrip(" ") if refusal else text, len(text))
+    except InputError:
+        raise ValueError("its reply cannot be read") from None
+    if not _ours(parts):
+        raise ValueError("its reply is of another version")
+    del parts["privcal"]
+    about = (card.site, digest(message))
+    if refusal and set(parts) == {"refused", "signature"}:
+        code = _code(parts["refused"])
+        check_signature(card.signing, _about(_REFUSAL, *about, code), parts["signature"])
+        return Reply(refused=code)
+    if set(parts) != {"sealed", "signature"}:
+        raise ValueError("its reply has other parts")
+    try:
+        sealed = from_base64(parts["sealed"], size)
+    except InputError:
+        raise ValueError("its reply is not of the length that was asked for") from None
+    check_signature(card.signing, _about(_REPLY, *about, parts["sealed"]), parts["signature"])
+    plain = key.open(sealed, _about(_REPLY, *about).encode("ascii"))
+    return read_reply(plain.decode("latin-1").rstrip(" "), length)
+
+
+def _about(tag: str, site: str, digest: str, *more: str) -> str:
+    return canonical.write([tag, site, digest, *more])
+
+
+def _room(length: int) -> int:
+    return _ROOM + _ROOM_FOR_ONE * length
+
+
+def read_reply(text: Any, length: int) -> Reply:
+    """What was in a sealed reply, checked: a site may lie."""
+    try:
+        facts = canonical.read(text, _room(length))
+    except InputError:
+        raise ValueError("its reply cannot be read") from None
+    if "refused" in facts:
+        if set(facts) != {"refused"}:
+            raise ValueError("it refused with an unknown code")
+        return Reply(refused=_code(facts["refused"]))
+    if length == 0:
+        if set(facts) != {"accepted"} or facts["accepted"] is not True:
+            raise ValueError("its reply is neither yes nor a refusal")
+        return Reply(accepted=True)
+    needed = {"values", "rows_per_person", "ledger"}
+    if not needed <= set(facts) <= needed | {"max_rows"}:
+        raise ValueError("its reply has other parts")
+    values = facts["values"]
+    if not isinstance(values, list) or len(values) != length:
+        raise ValueError(f"its answer is not of the {length} numbers that were asked for")
+    if not all(type(v) is int and abs(v) < 2**62 for v in values):
+        raise ValueError("its answer is off the grid")
+    for name in ("rows_per_person", "max_rows"):
+        value = facts.get(name, 1)
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise ValueError(f"its {name} is not a whole number")
+    ledger = facts["ledger"]
+    if not isinstance(ledger, str) or not re.fullmatch("[0-9a-f]{32}", ledger):
+        raise ValueError("its ledger has no id")
+    return Reply(tuple(values), facts["rows_per_person"], facts.get("max_rows"), ledger)
+
+
+def _code(code: Any) -> str:
+    if not isinstance(code, str) or code not in REFUSALS:
+        raise ValueError("it refused with an unknown code")
+    return code

@@ -1,0 +1,164 @@
+"""How a site is: for its owner, and for whatever watches over the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privcal.errors import InputError, Refused
+from privcal.federation.shared import revocations
+from privcal.federation.shared.certificates import fingerprint
+from privcal.federation.shared.dates import expiry, own_certificate
+from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.site.service import STATUS
+from privcal.federation.site.settings import Site, name_of
+from privcal.privacy.ledger import Ledger
+
+STALE = 60.0
+"""Seconds after which a site that said nothing is taken for dead: it says something every ten."""
+
+ROOM = 100 << 20
+"""Bytes that should be free where a ledger is: without room nothing is answered."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One thing that was looked at."""
+
+    what: str
+    well: bool
+    sentence: str
+
+
+def look(folder: Path) -> list[Sign]:
+    """Everything that keeps a site from answering, or soon will."""
+    site = Site.load(folder)
+    return [
+        _sign("process", lambda: _running(folder)),
+        _sign("server", lambda: _connected(folder)),
+        _sign("certificate", lambda: _certificate(folder)),
+        _sign("revocations", lambda: _revocations(folder)),
+        _sign("keys", lambda: _keys(folder)),
+        *(
+            sign
+            for number, one in enumerate(site.populations, start=1)
+            for sign in (
+                _sign(_named("data", number, site), lambda one=one: _data(one.data)),  # type: ignore[misc]
+                _sign(_named("ledger", number, site), lambda one=one: _ledger(one.ledger)),  # type: ignore[misc]
+                _sign(_named("disk", number, site), lambda one=one: _disk(one.ledger)),  # type: ignore[misc]
+            )
+        ),
+        _sign("timing", lambda: _timing(folder)),
+    ]
+
+
+def said(folder: Path) -> dict[str, Any]:
+    """What the site's process said last of itself."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / "local" / STATUS).read_text("utf-8"))
+        # Nor is a word from the future believed: a clock may have been set back.
+        fresh = abs(time.time() - facts["time"]) < STALE
+        return facts if fresh and _lives(facts["process"]) else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _lives(process: int) -> bool:
+    try:
+        # Empty where it has ended and nobody has asked how.
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def ago(moment: float | None) -> str:
+    """How long ago that was, for a person."""
+    if moment is None:
+        return "never"
+    seconds = max(0, int(time.time() - moment))
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name} ago"
+    return f"{seconds} seconds ago"
+
+
+def _named(what: str, number: int, site: Site) -> str:
+    return what if len(site.populations) == 1 else f"{what} {number}"
+
+
+def _sign(what: str, judge: Callable[[], tuple[bool, str]]) -> Sign:
+    try:
+        return Sign(what, *judge())
+    except (InputError, Refused, OSError) as error:
+        return Sign(what, False, str(error))
+
+
+def _running(folder: Path) -> tuple[bool, str]:
+    facts = said(folder)
+    if not facts:
+        return False, "the site does not run (privcal site run)"
+    return True, f"runs as process {facts['process']}; last asked {ago(facts['last_asked'])}"
+
+
+def _connected(folder: Path) -> tuple[bool, str]:
+    since = said(folder).get("connected_since")
+    return since is not None, (
+        "not connected to the server" if since is None else f"connected {ago(since)}"
+    )
+
+
+def _certificate(folder: Path) -> tuple[bool, str]:
+    dates = expiry(folder)
+    trouble = dates.expired or dates.soon
+    return not trouble, trouble or "good for more than 30 days"
+
+
+def _keys(folder: Path) -> tuple[bool, str]:
+    SiteKeys.load(folder)
+    return True, "the site's own keys are here"
+
+
+def _revocations(folder: Path) -> tuple[bool, str]:
+    revoked = revocations.load(folder)  # a damaged one: nobody is answered
+    if revoked.refuses(name_of(folder), fingerprint(own_certificate(folder).public_key())):
+        return False, "this site's own certificate is revoked: calibrators do not ask it"
+    return True, f"list {revoked.number} is here" if revoked.number else "there is no list"
+
+
+def _data(data: Path) -> tuple[bool, str]:
+    there = os.access(data, os.R_OK)
+    return there, f"{data.name} is there" if there else f"{data} is missing or cannot be read"
+
+
+def _ledger(path: Path) -> tuple[bool, str]:
+    ledger = Ledger(path)
+    try:
+        in_step, marks = ledger.in_step, ledger.facts.marks
+    except Refused as refusal:
+        return False, f"{path.name} cannot be used ({refusal})"
+    if not in_step:
+        return False, f"{path.name} is not what its mark says: privcal ledger reconcile {path}"
+    if marks is not None and not os.access(marks, os.W_OK):
+        return False, f"its marks in {marks} cannot be written by this account"
+    return True, f"{path.name} is as its mark says"
+
+
+def _disk(path: Path) -> tuple[bool, str]:
+    free = shutil.disk_usage(path.parent).free
+    return free >= ROOM, f"{free >> 20:,} MiB free"
+
+
+def _timing(folder: Path) -> tuple[bool, str]:
+    slowest = said(folder).get("slowest_answer_in_delays") or 0.0
+    if slowest > 1.0:
+        return False, (
+            f"an answer took {slowest:.1f} delays: how long it takes can tell of the number of "
+            "rows; choose a longer delay in local/privcal.toml"
+        )
+    return True, "answers are ready before they may leave"

@@ -1,0 +1,321 @@
+"""The process of a site that has the network: it reads no data.
+
+It opens each message, gives what was asked to a child that has the data and no network
+(`privcal.federation.site.worker`), waits until the reply may leave, and seals it for the asker. Nothing
+that arrives is unpacked, imported or run, or kept but for what the ledger and the owner's log say of
+it: what a message can bring about is one of the lines of `Service.answer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from privcal.errors import InputError, Refused
+from privcal.federation.shared import revocations
+from privcal.federation.shared.foreground import foreground, main
+from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.shared.messages import (
+    Opened,
+    Reply,
+    open_message,
+    plain_refusal,
+    read_reply,
+    seal_reply,
+)
+from privcal.federation.shared.roster import Card, own_name
+from privcal.federation.site import worker
+from privcal.federation.site.settings import DELAY, Site
+from privcal.files import replacing
+
+AT_ONCE = 32
+"""Requests that are looked at, or wait for the child, at once; more are told `busy`."""
+
+OF_ONE = 8
+"""Of these, requests of one asker: whoever sends many of them, free of charge, shuts nobody out."""
+
+PATIENCE = 600.0
+"""Seconds that the child has for one request; then it is stopped."""
+
+IDLE = 600.0
+"""Seconds without a request after which the child, with its memory, goes away."""
+
+READY = "is connected"
+
+STATUS = "status.json"
+"""In `local/`: how the site is, for `privcal site health`."""
+
+PASSED = (
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "VIRTUAL_ENV",
+    "PRIVCAL_MARKS",
+    "POLARS_SKIP_CPU_CHECK",
+)
+"""Nothing else of the environment is for the child to know."""
+
+
+class Service:
+    """A site that answers, whatever network brings the messages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.name = own_name(self.folder)
+        SiteKeys.load(self.folder)  # complain now rather than to every asker
+        Site.load(self.folder)
+        self._shown: tuple[str, bytes] = ("", b"")
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._root = str(self.folder / "startup" / "rootCA.pem")
+        self._child = Child(self.folder)
+        self._turn = threading.Lock()
+        self._asking: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self.last_asked: float | None = None
+        self.slowest = 0.0
+        """Delays that the slowest answer took: above one, how long it took could be seen."""
+
+    def answer(self, topic: str, message: bytes) -> bytes:
+        """The reply to a message. Nothing but its own lines gets to the sender."""
+        try:
+            keys = SiteKeys.load(self.folder)  # the owner may have made new ones
+            return self._card(keys) if topic == "card" else self._answer(keys, message)
+        except Exception as error:  # no keys, a disk that is gone
+            worker.note(self.folder, f"a message was not answered: {error}")
+            return b""
+
+    def _answer(self, keys: SiteKeys, message: bytes) -> bytes:
+        arrived = time.monotonic()
+        text = message.decode("utf-8", "replace")
+        if not self._room.acquire(blocking=False):
+            return plain_refusal("busy", text, keys, self.name).encode()
+        try:
+            opened = open_message(text, self._root, site=self.name)
+            with self._share(opened.asker):
+                reply = self._reply(opened, arrived)
+            return seal_reply(reply, opened, keys, self.name).encode()
+        except (Refused, InputError) as problem:  # nothing was looked at but the message
+            worker.note(self.folder, f"a message was refused: {problem}")
+            code = problem.code if isinstance(problem, Refused) else "unavailable"
+            return plain_refusal(code, text, keys, self.name).encode()
+        finally:
+            self._room.release()
+
+    @contextlib.contextmanager
+    def _share(self, asker: str) -> Iterator[None]:
+        with self._counting:
+            if self._asking[asker] >= OF_ONE:
+                raise Refused("busy")
+            self._asking[asker] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._asking[asker] -= 1
+
+    def _card(self, keys: SiteKeys) -> bytes:
+        if self._shown[0] != keys.public:
+            self._shown = (keys.public, Card.of_site(self.folder).text.encode())
+        return self._shown[1]
+
+    def _reply(self, opened: Opened, arrived: float) -> Reply:
+        """The reply, when it may leave."""
+        self.last_asked = time.time()
+        try:
+            if revocations.load(self.folder).refuses(opened.asker, opened.fingerprint):
+                reply = Reply(refused="revoked")
+            elif opened.request.kind == "question":
+                return self._ask_in_turn(opened)
+            else:
+                with self._turn:
+                    reply = self._child.ask(opened)
+        except Exception as error:  # a damaged list of who is revoked; a child that died
+            worker.note(self.folder, f"{opened.asker}: {error}")
+            reply = Reply(refused="unavailable")
+        hold(arrived, self._delay())
+        return reply
+
+    def _ask_in_turn(self, opened: Opened) -> Reply:
+        """The reply to a question, which has the child for a whole delay, or for several.
+
+        Were the next request looked at as soon as the rows are read, a few dozen questions sent at
+        once would add up what each of them took, until it is longer than the delay and shows.
+        """
+        delay = self._delay()
+        with self._turn:
+            self._child.wake()
+            began = time.monotonic()
+            try:
+                return self._child.ask(opened)
+            finally:
+                self.slowest = max(self.slowest, (time.monotonic() - began) / delay)
+                hold(began, delay)
+
+    def _delay(self) -> float:
+        try:
+            return Site.load(self.folder).delay
+        except InputError:  # the owner is changing the settings
+            return DELAY
+
+    def close(self) -> None:
+        self._child.stop()
+
+
+def hold(arrived: float, delay: float) -> None:
+    """Wait until `delay` after arrival, or the next multiple of it."""
+    passed = time.monotonic() - arrived
+    time.sleep(max(0.0, max(1, math.ceil(passed / delay)) * delay - passed))
+
+
+class Child:
+    """The process that has the data: started when asked, one request at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._idle: threading.Timer | None = None
+
+    def wake(self) -> None:
+        """Wait until it runs: how long that takes must not come on top of what rows take."""
+        with self._turn:
+            self._running()
+
+    def ask(self, opened: Opened) -> Reply:
+        with self._turn:
+            return self._ask(opened)
+
+    def _ask(self, opened: Opened) -> Reply:
+        if self._idle is not None:
+            self._idle.cancel()
+        line = json.dumps({"asker": opened.asker, "request": opened.request.text()})
+        process = self._running()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            reply = self._lines.get(timeout=PATIENCE)
+        except (OSError, Empty) as error:
+            self.stop()
+            raise RuntimeError(f"the child did not answer ({error!r})") from None
+        if not reply:
+            self.stop()
+            raise RuntimeError("the child that reads the data died")
+        self._idle = threading.Timer(IDLE, self._leave)
+        self._idle.daemon = True
+        self._idle.start()
+        return read_reply(reply.strip(), opened.request.length)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            self._lines = SimpleQueue()
+            self._process = subprocess.Popen(
+                # -P: nothing is imported from the folder it is started in.
+                [sys.executable, "-P", "-m", "privcal.federation.site.worker", str(self._folder)],
+                cwd=self._folder,
+                env={name: os.environ[name] for name in PASSED if name in os.environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                umask=0o077,
+            )
+            reader = threading.Thread(
+                target=_read, args=(self._process, self._lines), daemon=True, name="child"
+            )
+            reader.start()
+            with contextlib.suppress(Empty):
+                if not self._lines.get(timeout=PATIENCE):  # else it says that it is ready
+                    self._lines.put("")  # it died, which whoever asks is told
+        return self._process
+
+    def _leave(self) -> None:
+        with self._turn:
+            self.stop()
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            process.kill()  # whatever it has committed stays committed
+        process.wait()
+
+
+def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+# --- running -----------------------------------------------------------------------------
+
+
+def run(folder: Path) -> None:
+    """Be the site, in the foreground, until stopped."""
+    from privcal.federation.shared.cells import site_cell
+
+    with _only_one(folder):
+        service = Service(folder)
+        cell = site_cell(service.folder, service.answer)
+        since: float | None = None
+
+        def changed(connected: bool) -> None:
+            nonlocal since
+            since = time.time() if connected else None
+            print(f"{service.name} {READY if connected else 'lost the server'}", flush=True)
+            look()
+
+        def look() -> None:
+            _say(service, since)
+
+        cell.set_cell_connected_cb(lambda _: changed(True))
+        cell.set_cell_disconnected_cb(lambda _: changed(False))
+        try:
+            foreground(cell, look, look)
+        finally:
+            service.close()
+            with contextlib.suppress(OSError):
+                (service.folder / "local" / STATUS).unlink()
+
+
+def _say(service: Service, since: float | None) -> None:
+    facts = {
+        "time": time.time(),
+        "process": os.getpid(),
+        "connected_since": since,
+        "last_asked": service.last_asked,
+        "slowest_answer_in_delays": round(service.slowest, 3),
+    }
+    with contextlib.suppress(OSError), replacing(service.folder / "local" / STATUS) as part:
+        part.write_text(json.dumps(facts) + "\n", "utf-8")
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Two processes of one site would take turns in being connected."""
+    import fcntl
+
+    with (folder / "local" / "running.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder} runs already; stop that process first") from None
+        yield
+
+
+if __name__ == "__main__":
+    main(run)

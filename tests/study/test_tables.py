@@ -1,0 +1,285 @@
+"""A study's tables: right figures, ours beside the paper's, in three formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from privcal.errors import InputError
+from privcal.study.grids import Setting
+from privcal.study.paper import METHODS, reported
+from privcal.study.render import Table, render, to_csv, to_latex, to_markdown
+from privcal.study.results import load, read_label
+from privcal.study.tables import all_tables, overall, without_privacy
+from tests.support.study_folder import (
+    EXACT,
+    FACTOR_SETTINGS,
+    SETTINGS,
+    SHIFTS,
+    VARIANTS,
+    as_the_paper_says,
+    factors_as_the_paper_says,
+    make_study,
+)
+
+
+def uneven(shift: str, method: str, setting: Setting) -> float:
+    """No two cells alike, and the unperturbed scores far off."""
+    if shift == "clean":
+        return 0.9
+    a, b, c = SHIFTS.index(shift), len(method), SETTINGS.index(setting)
+    return 0.01 + 0.1 * ((a * 7 + b * 13 + c * c * 5) % 29) / 29
+
+
+def cell(table: Table, row: str, column: str) -> object:
+    [found] = [r for r in table.rows if r[0] == row]
+    return found[table.header.index(column)]
+
+
+def test_medians_and_means_are_over_perturbations_and_settings_and_not_over_clean(
+    tmp_path: Path,
+) -> None:
+    table = overall(load(make_study(tmp_path / "s", uneven)))
+    for method in METHODS:
+        values = [uneven(s, method, x) for s in SHIFTS if s != "clean" for x in SETTINGS]
+        assert cell(table, method, "median ECE") == pytest.approx(statistics.median(values))
+        assert cell(table, method, "mean ECE") == pytest.approx(statistics.mean(values))
+        briers = [(1 - v) / 2 for v in values]
+        assert cell(table, method, "median Brier") == pytest.approx(statistics.median(briers))
+        assert cell(table, method, "mean Brier") == pytest.approx(statistics.mean(briers))
+        aurcs = [v / 3 for v in values]
+        assert cell(table, method, "median AURC") == pytest.approx(statistics.median(aurcs))
+        assert cell(table, method, "mean AURC") == pytest.approx(statistics.mean(aurcs))
+
+
+def test_the_papers_figures_stand_in_their_places(tmp_path: Path) -> None:
+    results = load(make_study(tmp_path / "s", uneven, exact=EXACT))
+    table = overall(results)
+    assert cell(table, "acc-t", "median ECE (paper)") == 0.0836
+    assert cell(table, "histogram-binning", "mean ECE (paper)") == 0.1181
+    assert cell(table, "one-source", "mean ECE (paper)") == 0.1359
+    exact = without_privacy(results)
+    assert cell(exact, "motion_blur", "ece-t (paper)") == 0.0427
+    assert cell(exact, "clean", "base (paper)") == 0.0251
+    assert cell(exact, "fog", "acc-t") == EXACT["acc-t"]
+    assert cell(exact, "fog", "acc-t Brier") == 0.15
+    assert cell(exact, "fog", "acc-t AURC") == 0.05
+    accuracy = all_tables(results)[-1]
+    assert cell(accuracy, "brightness", "accuracy (paper)") == 0.929
+    assert cell(accuracy, "brightness", "difference") == pytest.approx(0.75 - 0.929)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        ("CIFAR-10-C", "CIFAR-10"),
+        ("cifar10c_wrn28x10_severity5", "CIFAR-10"),
+        ("Cifar_100", "CIFAR-100"),
+        ("CIFAR-100-C", "CIFAR-100"),
+        ("imagenet-c", "ImageNet"),
+        ("Tiny-ImageNet-C", None),
+        ("tinyimagenetc", None),
+        ("CIFAR-10.1", None),
+        ("ImageNet-V2", None),
+        ("cifar10c_severity3", None),
+        ("hospital", None),
+    ],
+)
+def test_a_data_set_is_known_by_any_spelling_and_no_other_is_taken_for_it(
+    dataset: str, name: str | None
+) -> None:
+    found = reported(dataset)
+    assert (found.name if found else None) == name
+
+
+def test_the_papers_figures_are_for_severity_five() -> None:
+    assert reported("CIFAR-10-C", 5) is not None
+    assert reported("CIFAR-10-C", 3) is None
+
+
+def test_the_papers_figures_are_whole() -> None:
+    for name in ("cifar10", "cifar100", "imagenet"):
+        found = reported(name)
+        assert found is not None
+        assert set(found.under_privacy) == set(METHODS)
+        assert len(found.without_privacy) == len(found.accuracy) == 16
+    hundred = reported("cifar100")
+    assert hundred is not None
+    assert hundred.without_privacy["impulse_noise"]["acc-t"] == 0.0061
+    imagenet = reported("imagenet")
+    assert imagenet is not None
+    assert imagenet.under_privacy["acc-t"] == {"median": 0.0289, "mean": 0.0325}
+
+
+def test_a_data_set_the_paper_does_not_have_gets_no_column_of_the_papers(tmp_path: Path) -> None:
+    results = load(make_study(tmp_path / "s", uneven, exact=EXACT, dataset="Tiny-ImageNet-C"))
+    for table in all_tables(results):
+        assert not any("paper" in heading for heading in table.header)
+
+
+def test_a_new_method_is_in_every_table_after_the_papers(tmp_path: Path) -> None:
+    methods = ["brand_new", *METHODS]
+    results = load(make_study(tmp_path / "s", uneven, methods))
+    table, ece, brier, aurc = all_tables(results)
+    assert [row[0] for row in table.rows] == [*METHODS, "brand_new"]
+    assert cell(table, "brand_new", "median ECE (paper)") is None
+    assert ece.header == brier.header == aurc.header == ("shift", *METHODS, "brand_new")
+    [fog] = [row for row in aurc.rows if row[0] == "fog"]
+    values = [uneven("fog", "brand_new", x) / 3 for x in SETTINGS]
+    assert fog[-1] == pytest.approx(statistics.median(values))
+
+
+def test_a_study_of_clean_alone_has_no_table_over_perturbations(tmp_path: Path) -> None:
+    results = load(make_study(tmp_path / "s", uneven, shifts=["clean"], exact=EXACT))
+    assert [t.name for t in all_tables(results)] == [
+        "ece-by-shift",
+        "brier-by-shift",
+        "aurc-by-shift",
+        "without-privacy",
+        "accuracy",
+    ]
+
+
+def test_the_best_is_bold_in_markdown_and_latex_and_plain_in_csv(tmp_path: Path) -> None:
+    table = overall(load(make_study(tmp_path / "s", as_the_paper_says)))
+    best = f"{cell(table, 'acc-t', 'median ECE'):.4f}"
+    assert f"| **{best}** |" in to_markdown(table)
+    assert rf"\textbf{{{best}}}" in to_latex(table)
+    assert "**" not in to_csv(table)
+
+
+def test_formats_are_well_formed_whatever_the_names(tmp_path: Path) -> None:
+    strange = "my_method 50% & a|b {#1}"
+    folder = make_study(tmp_path / "s", uneven, [*METHODS, strange], exact=EXACT)
+    for table in all_tables(load(folder)):
+        width = len(table.header)
+        rows = list(csv.reader(io.StringIO(to_csv(table))))
+        assert len(rows) == len(table.rows) + 1
+        assert {len(row) for row in rows} == {width}
+        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {width + 1}
+        latex = to_latex(table)
+        body = latex.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {width - 1}
+        assert all(line.endswith(r" \\") for line in body)
+        assert not re.search(r"(?<!\\)[_#%]", latex.replace("{!}{%", ""))
+        unescaped = re.sub(r"\\[{}]", "", latex)
+        assert unescaped.count("{") == unescaped.count("}")
+        assert latex.count(r"\begin{") == latex.count(r"\end{") == 2
+    assert r"my\_method 50\% \& a|b \{\#1\}" in to_latex(overall(load(folder)))
+
+
+def test_several_tables_in_csv_are_told_apart(tmp_path: Path) -> None:
+    tables = all_tables(load(make_study(tmp_path / "s", uneven)))
+    assert render(tables, "csv").count("# ") == 4
+    assert not render(tables[:1], "csv").startswith("#")
+    with pytest.raises(InputError, match="there is no format 'docx'"):
+        render(tables, "docx")
+
+
+def test_figures_have_four_digits(tmp_path: Path) -> None:
+    table = overall(load(make_study(tmp_path / "s", uneven)))
+    for text in to_csv(table).splitlines()[1:]:
+        assert all(re.fullmatch(r"\d\.\d{4}", figure) for figure in text.split(",")[1:])
+
+
+# --- factors -----------------------------------------------------------------------------
+
+
+def test_a_study_of_factors_has_one_table_for_each_factor(tmp_path: Path) -> None:
+    folder = make_study(
+        tmp_path / "s",
+        factors_as_the_paper_says,
+        VARIANTS,
+        settings=FACTOR_SETTINGS,
+        grid="factors",
+    )
+    tables = {t.name: t for t in all_tables(load(folder))}
+    assert set(tables) == {
+        f"factor-{f}" for f in ("iterations", "bins", "clip", "search", "data", "epsilon")
+    }
+    iterations = tables["factor-iterations"]
+    assert "ECE, no noise" in iterations.header
+    assert "Brier, ε = 0.2" in iterations.header
+    assert "AURC, ε = 0.2" in iterations.header
+    [row] = [r for r in iterations.rows if r[:2] == ("acc-t", "10")]
+    expected = [
+        factors_as_the_paper_says(s, "acc-t(iterations=10)", FACTOR_SETTINGS[3])
+        for s in SHIFTS
+        if s != "clean"
+    ]
+    assert row[iterations.header.index("ECE, ε = 1")] == pytest.approx(statistics.mean(expected))
+    # Along the sweeps each method has the variant with its usual options, once.
+    assert [r[0] for r in tables["factor-data"].rows] == [
+        "uncalibrated",
+        "histogram-binning",
+        "ece-t",
+        "nll-t",
+        "acc-t",
+    ]
+
+
+def test_the_usual_options_are_known_from_the_method_itself() -> None:
+    assert read_label("acc-t(iterations=5)").is_default
+    assert read_label("nll-t(clip=10)").is_default
+    assert not read_label("ece-t(bins=30)").is_default
+    assert not read_label("gone(bins=30)").is_default
+    assert read_label("anything").is_default
+
+
+# --- folders -----------------------------------------------------------------------------
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(f"there is no folder {tmp_path / 'none'}")):
+        load(tmp_path / "none")
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path} holds no study")):
+        load(tmp_path)
+
+
+def test_an_unfinished_study_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "s", uneven)
+    (folder / "results.parquet").unlink()
+    with pytest.raises(InputError, match=rf"{re.escape(str(folder))} is not finished"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["study.json", "results.parquet", "exact.parquet"])
+def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
+    folder = make_study(tmp_path / "s", uneven, exact=EXACT)
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=re.escape(str(folder / name))):
+        load(folder)
+
+
+def test_rows_and_columns_that_are_missing_are_noticed(tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "s", uneven, exact=EXACT)
+    path = folder / "results.parquet"
+    whole = pl.read_parquet(path)
+    whole.head(10).write_parquet(path)
+    with pytest.raises(InputError, match="has 10 of 144 rows"):
+        load(folder)
+    whole.drop("brier_mean").write_parquet(path)
+    with pytest.raises(InputError, match="no column brier_mean"):
+        load(folder)
+    whole.write_parquet(path)
+    exact = folder / "exact.parquet"
+    pl.read_parquet(exact).head(3).write_parquet(exact)
+    with pytest.raises(InputError, match=r"exact\.parquet lacks some shifts"):
+        load(folder)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "s", uneven)
+    config = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**config, "version": 99}))
+    with pytest.raises(InputError, match=r"study\.json is of another version"):
+        load(folder)

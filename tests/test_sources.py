@@ -1,0 +1,569 @@
+"""The same people get no second budget because a command was typed differently."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import privcal
+from privcal.privacy import opening
+from privcal.privacy.ledger import Asking, Key
+from privcal.privacy.opening import Data, SameRows
+from privcal.queries import Gap
+from tests.cli.test_cli import NEW, save
+from tests.conftest import random_scores
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def spent(run: Run, tmp_path: Path) -> Path:
+    """Data whose whole budget of 1 is used up, in a folder of their own."""
+    (tmp_path / "north").mkdir()
+    data = save(tmp_path / "north" / "h.npz")
+    assert run("ledger", "create", data, "--per-row")[0] == 0
+    assert run("calibrate", data, "--out", tmp_path / "first.json")[0] == 0
+    return data
+
+
+def ask(run: Run, tmp_path: Path, *args: object) -> tuple[int, str]:
+    code, _, stderr = run("calibrate", *args, "--out", tmp_path / "again.json")
+    return code, stderr
+
+
+def test_the_same_file_in_any_spelling_has_the_same_ledger(
+    run: Run, spent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link.npz").symlink_to(spent)
+    (tmp_path / "folder").symlink_to(spent.parent)
+    monkeypatch.chdir(spent.parent)
+    for spelling in (
+        "h.npz",
+        tmp_path / "link.npz",
+        tmp_path / "folder" / "h.npz",
+        "../north/h.npz",
+    ):
+        for more in ((), NEW):
+            code, stderr = ask(run, tmp_path, spelling, *more)
+            assert (code, "over_budget" in stderr) == (1, True), (spelling, more)
+
+
+def test_a_hard_link_is_the_same_file(run: Run, spent: Path, tmp_path: Path) -> None:
+    os.link(spent, tmp_path / "hard.npz")
+    code, stderr = ask(run, tmp_path, tmp_path / "hard.npz", *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+    code, stderr = ask(run, tmp_path, tmp_path / "hard.npz", spent, *NEW)
+    assert (code, "are one file" in stderr) == (2, True)
+
+
+def test_a_folder_and_the_file_in_it_are_one_source(run: Run, tmp_path: Path) -> None:
+    scores = random_scores(30)
+    (tmp_path / "npy").mkdir()
+    np.save(tmp_path / "npy" / "logits.npy", scores.outputs.array)
+    np.save(tmp_path / "npy" / "labels.npy", scores.labels)
+    assert ask(run, tmp_path, tmp_path / "npy", *NEW)[0] == 0
+    code, stderr = ask(run, tmp_path, tmp_path / "npy" / "logits.npy", *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+    code, stderr = ask(run, tmp_path, tmp_path / "npy", tmp_path / "npy" / "logits.npy", *NEW)
+    assert (code, "given twice" in stderr) == (2, True)
+
+
+def test_a_renamed_file_keeps_its_ledger(run: Run, spent: Path, tmp_path: Path) -> None:
+    moved = spent.rename(tmp_path / "h-old.npz")
+    code, stderr = ask(run, tmp_path, moved, *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_a_folder_moved_with_data_and_ledger_goes_on(run: Run, spent: Path, tmp_path: Path) -> None:
+    spent.parent.rename(tmp_path / "south")
+    code, stderr = ask(run, tmp_path, tmp_path / "south" / "h.npz", *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_another_file_with_the_number_of_an_old_inode_is_another_file(tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    privcal.create_ledgers(data, per_row=True)
+    with open(data.rename(tmp_path / "other.npz"), "r+b") as file:  # the same inode, other rows
+        file.truncate()
+        rows = random_scores(7, seed=9)
+        np.savez(file, logits=rows.outputs.array, labels=rows.labels)
+    with pytest.raises(privcal.InputError, match="under a new name"):  # or it was edited
+        opening.find(Data.at(tmp_path / "other.npz"))
+    shutil.copy(tmp_path / "other.npz", tmp_path / "copy.npz")
+    assert opening.find(Data.at(tmp_path / "copy.npz")) is None
+    privcal.attach_data(f"{data}.ledger", tmp_path / "other.npz")
+    found = opening.find(Data.at(tmp_path / "other.npz"))
+    assert found is not None
+    assert found.id == privcal.Ledger(f"{data}.ledger").id
+
+
+@pytest.mark.parametrize("how", ["another home", "other marks", "no marks"])
+def test_a_ledger_beside_the_data_is_seen_whoever_asks(
+    run: Run, spent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "another home":
+        monkeypatch.delenv("PRIVCAL_MARKS")
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    elif how == "other marks":
+        monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "other" / "marks.db"))
+    else:
+        shutil.rmtree(tmp_path / "elsewhere")
+    code, stderr = ask(run, tmp_path, spent, *NEW, "--ledger-dir", tmp_path / "books")
+    assert (code, "already has the ledger" in stderr) == (2, True)
+    assert not (tmp_path / "books").exists()
+    code, stderr = ask(run, tmp_path, spent, *NEW)
+    assert code == 1
+    assert ("ledger_rolled_back" if how == "no marks" else "over_budget") in stderr
+
+
+def test_a_ledger_elsewhere_is_found_by_the_note_of_its_data(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    books = ("--ledger-dir", tmp_path / "books")
+    assert ask(run, tmp_path, data, *NEW, *books)[0] == 0
+    code, stderr = ask(run, tmp_path, data, *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+    code, stderr = ask(run, tmp_path, data, *NEW, "--ledger-dir", tmp_path / "other")
+    assert (code, "already has the ledger" in stderr) == (2, True)
+
+
+def test_a_ledger_serves_no_other_file_of_the_same_name(
+    run: Run, spent: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "south").mkdir()
+    south = save(tmp_path / "south" / "h.npz", seed=5)
+    books = ("--ledger-dir", tmp_path / "books")
+    assert ask(run, tmp_path, south, *NEW, *books, "--campaign", "spring")[0] == 0
+    before = privcal.Ledger(tmp_path / "books" / "h.npz.ledger").nano_spent
+    north = save(tmp_path / "h.npz", seed=6)
+    for more in (NEW, ()):  # neither with a new ledger nor from the other's
+        code, stderr = ask(run, tmp_path, north, *more, *books, "--campaign", "spring")
+        assert (code, f"is the ledger of {south}" in stderr) == (2, True)
+    code, stderr = ask(run, tmp_path, spent, *books, "--campaign", "spring")
+    assert code == 2
+    assert privcal.Ledger(tmp_path / "books" / "h.npz.ledger").nano_spent == before
+
+
+def test_a_lost_ledger_is_told_and_made_anew_only_where_it_was(
+    run: Run, spent: Path, tmp_path: Path
+) -> None:
+    Path(f"{spent}.ledger").unlink()
+    code, stderr = ask(run, tmp_path, spent)
+    assert (code, "is gone" in stderr) == (2, True)
+    code, stderr = ask(run, tmp_path, spent, *NEW, "--ledger-dir", tmp_path / "books")
+    assert (code, "and is gone" in stderr) == (2, True)
+    code, stderr = ask(run, tmp_path, spent, *NEW)
+    assert (code, "is gone" in stderr) == (2, True)  # it had one: that is not new
+    code, _, stderr = run("ledger", "show", spent)
+    assert (code, "is gone" in stderr) == (2, True)
+    code, stdout, stderr = run("ledger", "create", spent, "--per-row")
+    assert (code, stderr, "epsilon 1 carried over" in stdout) == (0, "", True)
+    code, stderr = ask(run, tmp_path, spent)
+    assert (code, "over_budget" in stderr) == (1, True)  # with what the old one had spent
+
+
+def test_data_and_ledger_carried_to_another_machine_go_on_by_their_owners_word(
+    run: Run, spent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another-machine" / "marks.db"))
+    new = tmp_path / "new"
+    new.mkdir()
+    for name in ("h.npz", "h.npz.ledger"):
+        shutil.copy(spent.parent / name, new / name)
+    shutil.rmtree(spent.parent)
+    shutil.rmtree(tmp_path / "elsewhere")
+    for more in ((), NEW):
+        code, stderr = ask(run, tmp_path, new / "h.npz", *more)
+        assert (code, "privcal ledger attach" in stderr) == (2, True)
+    code, _, stderr = run("ledger", "attach", new / "h.npz.ledger", new / "h.npz")
+    assert (code, "ledger_rolled_back" in stderr) == (1, True)
+    assert run("ledger", "reconcile", new / "h.npz.ledger", "--write-off", 0)[0] == 0
+    assert run("ledger", "attach", new / "h.npz.ledger", new / "h.npz")[0] == 0
+    code, stderr = ask(run, tmp_path, new / "h.npz")
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["a copy", "as Parquet", "as CSV"])
+def test_the_same_rows_under_another_name_are_told(
+    run: Run, tmp_path: Path, spent: Path, how: str
+) -> None:
+    scores = privcal.read_scores(spent)
+    copy = tmp_path / {"a copy": "copy.npz", "as Parquet": "h.parquet", "as CSV": "h.csv"}[how]
+    columns = {f"logit_{j}": scores.outputs.array[:, j] for j in range(scores.classes)}
+    frame = pl.DataFrame({**columns, "label": scores.labels})
+    if how == "a copy":
+        shutil.copy(spent, copy)
+    else:
+        frame.write_parquet(copy) if how == "as Parquet" else frame.write_csv(copy)
+    code, _, stderr = run("ledger", "create", copy, "--per-row")
+    assert code == 0
+    assert f"the same rows have the ledger {spent}.ledger" in stderr
+    again = Path(shutil.copy(copy, tmp_path / f"again{copy.suffix}"))
+    with pytest.warns(SameRows):
+        privcal.create_ledgers(again, per_row=True)
+    code, _, stderr = run("ledger", "create", save(tmp_path / "new.npz", seed=77), "--per-row")
+    assert (code, stderr) == (0, "")
+
+
+def test_a_new_week_is_attached_and_all_charges_add_up(
+    run: Run, tmp_path: Path, spent: Path
+) -> None:
+    week = save(tmp_path / "week-2.npz", seed=3)
+    code, stderr = ask(run, tmp_path, week)
+    assert (code, "has no ledger" in stderr) == (2, True)
+    assert run("ledger", "attach", f"{spent}.ledger", week)[0] == 0
+    code, stderr = ask(run, tmp_path, week)
+    assert (code, "over_budget" in stderr) == (1, True)
+    other = save(tmp_path / "other.npz", seed=4)
+    run("ledger", "create", other, "--per-row")
+    code, _, stderr = run("ledger", "attach", f"{spent}.ledger", other)
+    assert (code, "already has the ledger" in stderr) == (2, True)
+
+
+def test_a_table_is_split_in_one_way_only(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,ward,probability,label\n" + "A,1,0.5,1\nB,2,0.25,0\n" * 5)
+    run("ledger", "create", table, "--source-column", "hospital", "--per-row")
+    for marks in ("known", "lost"):
+        for args in ((), ("--source-column", "ward")):
+            code, stderr = ask(run, tmp_path, table, *NEW, *args)
+            assert (code, "already has ledgers" in stderr) == (2, True), (marks, args)
+        if marks == "known":
+            shutil.rmtree(tmp_path / "elsewhere")
+
+
+def test_a_split_table_is_spoken_of_by_its_parts(run: Run, tmp_path: Path) -> None:
+    text = "hospital,pid,probability,label\n" + "A,p,0.5,1\nB,q,0.25,0\n" * 5
+    table = tmp_path / "icu.csv"
+    table.write_text(text)
+    split = ("--source-column", "hospital")
+    code, stderr = ask(run, tmp_path, table, *split)
+    assert (code, f"ledger create {table} --source-column hospital" in stderr) == (2, True)
+    run("ledger", "create", table, *split, "--person", "pid")
+    for command in (("ledger", "show", table), ("ledger", "policy", table)):
+        code, _, stderr = run(*command)
+        assert (code, "name one, such as" in stderr) == (2, True)
+    code, stdout, _ = run("source", "check", table)
+    assert code == 0
+    assert "Split by its column hospital into sources" in " ".join(stdout.split())
+    one = tmp_path / "icu.csv.ledgers" / "A.ledger"
+    assert f"{table} (hospital A)" in json.loads(run("ledger", "show", one, "--json")[1])["data"]
+    week = tmp_path / "icu-2.csv"
+    week.write_text(text.replace("0.5", "0.75"))
+    assert run("ledger", "attach", table, week, *split)[0] == 0
+    assert ask(run, tmp_path, table, *split)[0] == 0
+    code, stderr = ask(run, tmp_path, week, *split)
+    assert (code, "over_budget" in stderr) == (1, True)
+    week.write_text(text + "C,r,0.5,1\n")
+    code, _, stderr = run("ledger", "attach", table, week, *split)
+    assert (code, "no ledger for hospital C" in stderr) == (2, True)
+
+
+def test_a_public_list_says_which_sources_there_are(run: Run, tmp_path: Path) -> None:
+    """One row more adds no source to the map, the sketch or the ledgers."""
+    heard = []
+    (tmp_path / "hospitals.txt").write_text("A\nB\nC\n")
+    for more in ("", "rare disease unit,0.5,1\n"):
+        folder = tmp_path / f"with{len(more)}"
+        folder.mkdir()
+        table = folder / "icu.csv"
+        table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5 + more)
+        listed = ("--source-column", "hospital", "--source-list", tmp_path / "hospitals.txt")
+        out = ("--out", folder / "m.json", "--sketch", folder / "s.json", "--method", "sketch")
+        code, stdout, stderr = run("calibrate", table, *NEW, *listed, *out, "--json")
+        assert code == 0, stderr
+        ledgers = sorted(p.name for p in (folder / "icu.csv.ledgers").iterdir())
+        named = [e.source for e in privcal.Sketch.load(folder / "s.json").entries]
+        heard.append((ledgers, named, list(json.loads(stdout)["spent"])))
+    assert heard[0] == heard[1]
+    assert heard[0][1] == ["A", "B", "C"]
+
+
+def test_the_unit_of_protection_never_weakens(run: Run, tmp_path: Path) -> None:
+    """A new export calls the column otherwise: sixty rows of one person would all count."""
+    rows = [f"p{i % 6},0.5,1" for i in range(60)]
+    table = tmp_path / "visits.csv"
+    table.write_text("\n".join(["person,probability,label", *rows]))
+    run("ledger", "create", table, "--person", "person")
+    ledger = privcal.Ledger(f"{table}.ledger")
+    table.write_text("\n".join(["person_id,probability,label", *rows]))
+    code, stderr = ask(run, tmp_path, table)
+    assert (code, "no person ids" in stderr) == (2, True)
+    assert run("ledger", "attach", f"{table}.ledger", table)[0] == 2
+    with pytest.raises(privcal.Refused) as refused:  # as a site would answer
+        privcal.Source(Data.at(table, person="person"), ledger=ledger).answer(Gap(), 0.1, "r")
+    assert refused.value.code == "unavailable"
+    with pytest.raises(privcal.InputError, match="protects persons"):
+        privcal.Source(privcal.read_scores(table), ledger=ledger)
+    assert run("ledger", "attach", f"{table}.ledger", table, "--person", "person_id")[0] == 0
+
+
+def test_an_askers_flag_never_changes_whose_rows_count(run: Run, tmp_path: Path) -> None:
+    """One patient has 60 of 100 rows, each of another visit."""
+    rows = [f"{'p' if i < 60 else i},v{i},H{i % 2},0.5,1" for i in range(100)]
+    header = "patient,visit,hospital,probability,label"
+    table = tmp_path / "visits.csv"
+    table.write_text("\n".join([header, *rows]))
+    run("ledger", "create", table, "--person", "patient")
+    for more in (("--person", "visit"), ("--per-row",)):
+        code, stderr = ask(run, tmp_path, table, "--new-ledger", *more)
+        assert code == (2 if "--person" in more else 0), stderr
+    assert len(privcal.open_sources([table])[0].counted_rows()) == 41
+    code, _, stderr = run("ledger", "attach", f"{table}.ledger", table, "--person", "visit")
+    assert (code, "other persons" in stderr) == (2, True)
+    split = tmp_path / "split.csv"
+    split.write_text("\n".join([header, *rows]))
+    (tmp_path / "one.txt").write_text("H1\n")
+    by = ("--source-column", "hospital")
+    run(
+        "ledger", "create", split, *by, "--source-list", tmp_path / "one.txt", "--person", "patient"
+    )
+    code, _, stderr = run("ledger", "create", split, *by, "--person", "visit")
+    assert (code, "leave --person out" in stderr) == (2, True)
+
+
+def test_a_file_renamed_beside_its_successor_keeps_its_ledger(run: Run, tmp_path: Path) -> None:
+    current = save(tmp_path / "current.npz")
+    assert ask(run, tmp_path, current, *NEW)[0] == 0
+    week = current.rename(tmp_path / "week-45.npz")
+    save(current, seed=8)  # the new export has the old name, and with it the ledger
+    for file in (week, current):
+        code, stderr = ask(run, tmp_path, file, *NEW)
+        assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_a_file_edited_and_then_renamed_is_not_taken_for_new(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "h.csv"
+    table.write_text("probability,label\n" + "0.5,1\n" * 20)
+    assert ask(run, tmp_path, table, *NEW)[0] == 0
+    with open(table, "a") as file:
+        file.write("0.25,0\n")
+    moved = table.rename(tmp_path / "renamed.csv")
+    code, stderr = ask(run, tmp_path, moved, *NEW)
+    assert (code, "under a new name" in stderr) == (2, True)
+    assert run("ledger", "attach", f"{table}.ledger", moved)[0] == 0
+    code, stderr = ask(run, tmp_path, moved)
+    assert (code, "over_budget" in stderr) == (1, True)
+
+
+def test_a_ledger_kept_elsewhere_is_found_from_another_account(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = save(tmp_path / "h.npz")
+    assert ask(run, tmp_path, data, *NEW, "--ledger-dir", tmp_path / "books")[0] == 0
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "another" / "marks.db"))
+    code, stderr = ask(run, tmp_path, data, *NEW)
+    assert (code, "over_budget" in stderr) == (1, True)
+    code, stderr = ask(run, tmp_path, data, *NEW, "--ledger-dir", tmp_path / "more")
+    assert (code, "already has the ledger" in stderr) == (2, True)
+
+
+def test_private_rows_are_not_taken_for_public_ones(run: Run, tmp_path: Path) -> None:
+    data, other = (save(tmp_path / f"{n}.npz", rows=100, seed=s) for n, s in (("a", 1), ("b", 2)))
+    for file in (data, other):
+        run("ledger", "create", file, "--per-row", "--epsilon", 5)
+    os.link(data, tmp_path / "link.npz")
+    shutil.copy(data, tmp_path / "copy.npz")
+    for public in (data, other, tmp_path / "link.npz", tmp_path / "copy.npz"):
+        code, stderr = ask(run, tmp_path, data, "--method", "sketch", "--public", public)
+        assert (code, "no privacy" in stderr) == (2, True), public
+    assert privcal.Ledger(f"{data}.ledger").nano_spent == 0
+
+
+def test_another_week_of_one_ledger_does_not_go_on_with_its_campaign(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (save(tmp_path / f"week-{i}.npz", seed=i) for i in (1, 2))
+    run("ledger", "create", one, "--per-row", "--epsilon", 2)
+    run("ledger", "attach", one, two)
+    with monkeypatch.context() as disk:
+        disk.setattr(privcal.maps.Map, "save", lambda self, path: 1 / 0)
+        ask(run, tmp_path, one)
+    code, stderr = ask(run, tmp_path, two)
+    assert (code, "was begun with files" in stderr) == (2, True)
+
+
+def test_ids_that_are_not_used_are_told_before_anything_is_spent(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "visits.csv"
+    rows = [f"mrn-{i // 2},0.5,1" for i in range(60)]
+    table.write_text("\n".join(["patient_id,probability,label", *rows]))
+    code, stdout, stderr = run("source", "check", table)
+    assert code == 0
+    assert "each row counts as one person" in stdout
+    assert "is not used, and looks like ids: 30 different values in 60 rows" in stderr
+    assert "--person patient_id" in stderr
+    code, stdout, stderr = run("source", "check", table, "--person", "patient_id")
+    assert (code, stderr) == (0, "")
+    assert "60 rows of 30 persons" in stdout
+    code, _, stderr = run("ledger", "create", table)
+    assert (code, "--person COLUMN" in stderr) == (2, True)
+    code, _, stderr = run("source", "check", table, "--person", "patient_id", "--per-row")
+    assert (code, "not both" in stderr) == (2, True)
+    code, _, stderr = run("ledger", "create", table, "--per-row")  # for ever: told here too
+    assert (code, "looks like ids" in stderr) == (0, True)
+    assert run("source", "check", table, "--per-row")[0] == 0
+    code, _, stderr = run("source", "check", table, "--person", "patient_id")
+    assert (code, "protects a row" in stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["create", "calibrate"])
+def test_a_column_of_ids_that_is_not_there_makes_no_ledger(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    data = save(tmp_path / "h.npz")
+    args = ("ledger", "create", data) if command == "create" else (
+        "calibrate", data, "--new-ledger", "--out", tmp_path / "m.json")  # fmt: skip
+    for column in ("person", "patient"):
+        code, _, stderr = run(*args, "--person", column)
+        assert (code, column in stderr) == (2, True)
+    assert not list(tmp_path.glob("*.ledger"))
+
+
+def test_a_ledger_in_the_place_of_a_lost_one_protects_no_less(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "visits.csv"
+    table.write_text("pid,probability,label\n" + "a,0.5,1\nb,0.25,0\n" * 5)
+    run("ledger", "create", table, "--person", "pid")
+    Path(f"{table}.ledger").unlink()
+    code, _, stderr = run("ledger", "create", table, "--per-row")
+    assert (code, "must protect persons too" in stderr) == (2, True)
+    assert not Path(f"{table}.ledger").exists()
+    assert run("ledger", "create", table, "--person", "pid")[0] == 0
+
+
+def test_the_owners_policy_holds_whatever_the_asker_types(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    (tmp_path / "owner.toml").write_text(
+        'epsilon = 1\nepsilon_per_request = 0.5\naskers = ["acme"]\nqueries = ["gap"]\n'
+    )
+    run("ledger", "create", data, "--per-row", "--policy", tmp_path / "owner.toml")
+    (tmp_path / "wide.toml").write_text(
+        'epsilon = 100\nepsilon_per_request = 100\naskers = ["acme", "mallory"]\n'
+        'queries = ["gap", "hats"]\n'
+    )
+    wide = ("--policy", tmp_path / "wide.toml")
+    for more in ((), wide):
+        for args, code in (
+            (("--asker", "mallory"), "asker"),
+            (("--asker", "acme", "--method", "sketch"), "query"),
+            (("--asker", "acme", "--epsilon", 100), "over_request_limit"),
+            (("--asker", "acme", "--epsilon", 2), "over_budget"),
+        ):
+            exit_code, stderr = ask(run, tmp_path, data, *args, *more)
+            assert (exit_code, code in stderr) == (1, True), (args, stderr)
+    assert privcal.Ledger(f"{data}.ledger").nano_spent == 0
+    (tmp_path / "narrow.toml").write_text('askers = ["someone else"]\n')
+    code, stderr = ask(run, tmp_path, data, "--asker", "acme", "--policy", tmp_path / "narrow.toml")
+    assert (code, "asker" in stderr) == (1, True)
+    assert ask(run, tmp_path, data, "--asker", "acme", "--epsilon", 1)[0] == 0
+
+
+def test_every_change_of_the_policy_is_recorded(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 1)
+    run("ledger", "policy", data, "--epsilon", 3)
+    code, stdout, _ = run("ledger", "show", data, "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert said["policy"]["epsilon"] == 3
+    rules = [json.loads(e["what"])["epsilon"] for e in said["entries"] if e["kind"] == "policy"]
+    assert rules == [1.0, 3.0]
+
+
+def test_the_owner_changes_one_rule_at_a_time_by_command(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 2)
+    ledger = privcal.Ledger(f"{data}.ledger")
+    for option, value, changed in (
+        ("--minimum-epsilon", "0.01", {"minimum_epsilon": 0.01}),
+        ("--requests-per-hour", "60", {"requests_per_hour": 60}),
+        ("--epsilon-by-asker", "acme=0.5", {"epsilon_by_asker": {"acme": 0.5}}),
+        ("--epsilon-by-asker", "a=b=1", {"epsilon_by_asker": {"acme": 0.5, "a=b": 1.0}}),
+        ("--approve", None, {"approve": True}),
+        ("--no-approve", None, {"approve": False}),
+    ):
+        before = ledger.policy.to_dict()
+        said = (option,) if value is None else (option, value)
+        code, stdout, stderr = run("ledger", "policy", data, *said)
+        assert (code, stderr) == (0, "")
+        assert ledger.policy.to_dict() == {**before, **changed}
+    shown = "\n".join(line for line in stdout.splitlines() if " = " in line)
+    (tmp_path / "shown.toml").write_text(shown)  # what is shown is a policy file
+    assert privcal.Policy.load(tmp_path / "shown.toml") == ledger.policy
+    for wrong in ("acme", "=1", "acme=much", "acme=0"):
+        code, _, stderr = run("ledger", "policy", data, "--epsilon-by-asker", wrong)
+        assert (code, "epsilon" in stderr, stderr.count("\n")) == (2, True, 1), wrong
+    assert len(ledger.entries()) == 8  # the data, the first policy, and six changes
+
+
+def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_path: Path) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 2)
+    rules = ("--epsilon-by-asker", "acme=0.5", "--requests-per-hour", "60", "--approve")
+    run("ledger", "policy", data, *rules)
+    stdout = " ".join(run("source", "check", data)[1].split())
+    for sentence in (
+        "one request may cost from 0.001 to 2.",
+        "Of that, acme may spend at most 0.5.",
+        "How often: at most 60 requests an hour.",
+        "Nothing is answered before you approve the campaign.",
+    ):
+        assert sentence in stdout
+    run("ledger", "policy", data, "--no-approve")
+    ledger = privcal.Ledger(f"{data}.ledger")
+    asked = [Asking(Key("acme", "spring"), Gap(), 400_000_000)]
+    assert ledger.reserve("acme", "spring", asked, ledger.policy) is None
+    assert "reserved now: epsilon 0.4 for campaign spring of acme" in run("ledger", "show", data)[1]
+    said = json.loads(run("ledger", "show", data, "--json")[1])
+    assert said["reserved"] == [{"asker": "acme", "campaign": "spring", "epsilon": 0.4}]
+    assert said["waiting"] == 0
+
+
+def test_the_owner_names_a_source_and_no_path_leaves(run: Run, tmp_path: Path) -> None:
+    sketches = []
+    for place, name in (("a", "St. Anna"), ("b", None), ("c", None)):
+        (tmp_path / place).mkdir()
+        data = save(tmp_path / place / "data.npz", seed=ord(place))
+        named = () if name is None else ("--name", name)
+        run("ledger", "create", data, "--per-row", *named)
+        sketches.append(tmp_path / place / "s.json")
+        out = ("--out", tmp_path / place / "m.json", "--sketch", sketches[-1])
+        code, _, stderr = run("calibrate", data, "--method", "sketch", "--campaign", "spring", *out)
+        assert code == 0, stderr
+        assert str(tmp_path) not in sketches[-1].read_text()
+    code, stdout, stderr = run("sketch", "merge", *sketches, "--out", tmp_path / "all", "--json")
+    assert code == 0, stderr  # three hospitals, two of them with a file of the same name
+    spent = json.loads(stdout)["spent"]
+    assert len(spent) == 3
+    assert set(spent.values()) == {1.0}
+    assert "St. Anna" in spent
+
+
+def test_one_ledger_is_one_source_in_a_merged_sketch_whatever_it_is_called(
+    run: Run, tmp_path: Path
+) -> None:
+    data = save(tmp_path / "h.npz")
+    run("ledger", "create", data, "--per-row", "--epsilon", 2)
+    for campaign in ("one", "two"):
+        out = ("--out", tmp_path / "m.json", "--sketch", tmp_path / f"{campaign}.json")
+        run("calibrate", data, "--method", "sketch", "--campaign", campaign, *out)
+    two = json.loads((tmp_path / "two.json").read_text())
+    two["answers"][0]["source"] = "another name"
+    (tmp_path / "two.json").write_text(json.dumps(two))
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    code, stdout, _ = run("sketch", "merge", *files, "--out", tmp_path / "all.json", "--json")
+    assert code == 0
+    assert list(json.loads(stdout)["spent"].values()) == [2.0]
+    merged = privcal.Sketch.load(tmp_path / "all.json")
+    assert merged.epsilon == privcal.Ledger(f"{data}.ledger").nano_spent / 1e9
+    assert merged.independent_answers == 1
+    run("sketch", "fit", tmp_path / "all.json", "--out", tmp_path / "all-map.json")
+    facts: Any = privcal.load_map(tmp_path / "all-map.json").provenance
+    assert (facts["sources"], facts["epsilon_per_source"]) == (1, 2.0)
