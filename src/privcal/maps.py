@@ -67,6 +67,10 @@ class Map(ABC):
     def _probabilities(self, outputs: Outputs) -> FloatArray:
         return spread(outputs, self._confidence(outputs))
 
+    def describe(self) -> str:
+        """The map in a few words, for people."""
+        return f"a map of kind {self.kind}"
+
     def with_provenance(self, **facts: Any) -> Self:
         return replace(self, provenance={**self.provenance, **facts})
 
@@ -96,6 +100,9 @@ class TemperatureMap(Map):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
+
+    def describe(self) -> str:
+        return f"temperature {self.temperature:.4f}"
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
         return _softmax_top(outputs, self.temperature)
@@ -139,6 +146,9 @@ class BinsMap(Map):
         for b, value in enumerate(self.values):
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"value of bin {b} must be in [0, 1], not {value}")
+
+    def describe(self) -> str:
+        return "one value for each bin"
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
         own = _softmax_top(outputs, 1.0)
@@ -193,6 +203,9 @@ class CurveMap(Map):
         s = slowing(s, x[-1])
         left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
         return np.asarray(y[left] + slope[left] * (s - x[left]))
+
+    def describe(self) -> str:
+        return "an increasing curve"
 
     def _confidence(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):

@@ -62,8 +62,6 @@ app.add_typer(site_app, name="site")
 app.command("advise")(advise_command)
 app.command("audit")(audit_command)
 
-_SHAPES = {"bins": "one value for each bin", "curve": "an increasing curve"}
-
 Bins = Annotated[int, typer.Option(help="Equal-width bins of confidence.")]
 Bounds = Annotated[
     tuple[float, float] | None, typer.Option(help="Range of temperatures: lower and upper.")
@@ -418,11 +416,9 @@ def calibrate(
             f"left out: {name} ({reason}: {reasons.get(reason, 'it failed')})", highlight=False
         )
     console = human(as_json)
-    temperature = _temperature(result.map)
-    summary = _SHAPES[result.map.kind] if temperature is None else f"temperature {temperature:.4f}"
     answered = len(result.spent) - len(result.dropped)
     console.print(
-        f"{method}: {summary}, from {answered} of {len(result.spent)} sources, "
+        f"{method}: {result.map.describe()}, from {answered} of {len(result.spent)} sources, "
         f"each charged epsilon {max(result.spent):g}; map written to {out}",
     )
     if federation is not None and "left_out" not in result.map.provenance:
