@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 import privcal
 from privcal.cli.console import errors, progress_bar
 from privcal.errors import InputError
-from privcal.evaluate import evaluate
+from privcal.evaluation import evaluate
 from privcal.files import replacing
 from privcal.fit import Objective
 from privcal.maps import Map, TemperatureMap

@@ -246,9 +246,9 @@ def test_a_binary_column_equals_its_two_columns(temperature):
 )
 def test_a_temperature_outside_its_limits_is_refused(temperature):
     scores = Scores(logits=[[1.0, 0.0]], labels=[0])
-    with pytest.raises(InputError, match=r"temperature must be from 0\.01 to 100"):
+    with pytest.raises(InputError, match=r"temperature must be a number from 0\.01 to 100"):
         confidence(scores.outputs, temperature)
-    with pytest.raises(InputError, match=r"temperature must be from 0\.01 to 100"):
+    with pytest.raises(InputError, match=r"temperature must be a number from 0\.01 to 100"):
         nll(scores, temperature)
 
 

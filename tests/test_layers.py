@@ -32,7 +32,7 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "evaluate"],
+    ["datasets", "evaluation"],
     ["plots"],
     ["demo"],
     ["study"],

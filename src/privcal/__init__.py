@@ -4,6 +4,7 @@ from privcal import audit, methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
+from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Fit, fit_temperature
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
 from privcal.metrics import (
@@ -49,6 +50,8 @@ __all__ = [
     "debiased_rms",
     "ece",
     "equal_mass_ece",
+    "evaluate",
+    "Evaluation",
     "Fit",
     "fit_temperature",
     "InputError",

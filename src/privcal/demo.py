@@ -18,7 +18,7 @@ from privcal import methods
 from privcal.calibrate import Progress, calibrate
 from privcal.datasets import cifar10c
 from privcal.errors import InputError
-from privcal.evaluate import Evaluation, evaluate
+from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, drive

@@ -46,7 +46,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privcal.errors import InputError
+from privcal.checks import number
 from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
 
 MIN_TEMPERATURE = 0.01
@@ -60,11 +60,8 @@ Scratch = npt.NDArray[Any]
 
 
 def check_temperature(temperature: float) -> float:
-    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # also catches NaN
-        raise InputError(
-            f"temperature must be from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}, not {temperature}"
-        )
-    return float(temperature)
+    """`temperature` as a float within the limits that hold everywhere."""
+    return number("temperature", temperature, MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
 def default_threads() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.evaluate import Evaluation
+from privcal.evaluation import Evaluation
 from privcal.files import replacing
 from privcal.metrics import bin_index
 from privcal.sketch.evaluation import Band, PrivateEvaluation

@@ -526,7 +526,7 @@ def evaluate(
 
     `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
-    from privcal.evaluate import evaluate as measure
+    from privcal.evaluation import evaluate as measure
     from privcal.plots import check_picture, save_reliability
 
     check_picture(plot)

@@ -269,7 +269,7 @@ def check(
 
     Example: `privcal data check cifar10c.npz`
     """
-    from privcal.evaluate import evaluate
+    from privcal.evaluation import evaluate
     from privcal.study.archive import read_archive
     from privcal.study.paper import reported
 
