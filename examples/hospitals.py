@@ -25,16 +25,15 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import privcal
 from privcal.cli.console import errors, progress_bar
 from privcal.errors import InputError
 from privcal.evaluation import evaluate
-from privcal.files import replacing
 from privcal.fit import Objective
 from privcal.maps import Map, TemperatureMap
+from privcal.plots import save_figure
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.sketch import Reading
@@ -570,7 +569,6 @@ class Picture:
 
     def save(self, path: Path, runs: pl.DataFrame, curves: pl.DataFrame) -> None:
         figure = Figure(figsize=(13, 7.6), layout="constrained")
-        FigureCanvasAgg(figure)
         figure.suptitle(self.title, fontsize=13)
         above, below = np.asarray(figure.subfigures(2, 1, height_ratios=(1, 1.15)))
         for axis, (method, epsilon) in zip(
@@ -597,8 +595,7 @@ class Picture:
         for part, axis, columns in ((both, left, 5), (third, right, 2)):
             legend = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
             part.legend(*axis.get_legend_handles_labels(), **legend, ncols=columns)
-        with replacing(path) as file:
-            figure.savefig(file, dpi=90)
+        save_figure(path, figure, dpi=90)
 
     def _curve(self, axis: Any, curves: pl.DataFrame, method: str, epsilon: float) -> None:
         after = curves.filter(

@@ -1,19 +1,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import privcal
-
-
-@pytest.fixture(autouse=True)
-def _marks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the marks of whoever runs it."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "elsewhere" / "marks.db"))
 
 
 @pytest.fixture
@@ -30,8 +23,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return invoke
 

@@ -11,7 +11,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from privcal import metrics
 from privcal.errors import InputError
-from privcal.metrics import ClassWise, AllRows, Mean, Reliability
+from privcal.metrics import AllRows, ClassWise, Mean, Reliability
 from tests.support import reference
 
 BINNED = ("ece", "equal_mass_ece", "mce", "debiased_ece", "debiased_rms")

@@ -35,8 +35,8 @@ class Evaluation:
     Examples
     --------
     >>> scores = privcal.Scores(probabilities=[0.25, 0.75], labels=[0, 0])
-    >>> privcal.evaluate(scores).to_dict()["mean_confidence"]
-    0.75
+    >>> privcal.evaluate(scores).to_dict()["accuracy"]
+    0.5
     """
 
     rows: int

@@ -65,9 +65,9 @@ def check_temperature(temperature: float) -> float:
 
 
 def default_threads() -> int:
-    """One for each core this process may use, or what PRIVCAL_THREADS says."""
-    if (said := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(said) > 0:
-        return int(said)
+    """The number of threads: PRIVCAL_THREADS, or one for each core this process may use."""
+    if (wanted := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(wanted) > 0:
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -107,8 +107,8 @@ def exp_sums(
 def log_odds(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
     """log(c / (1 − c)) of each row's confidence c at `temperature`, in double precision.
 
-    From the sum over the other classes, so that it keeps telling rows apart where c rounds to
-    1; infinite only where nothing is left for the others.
+    It comes from the sum over the other classes, so that it keeps telling rows apart where c
+    rounds to 1; it is infinite only where nothing is left for the others.
     """
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)
@@ -129,14 +129,13 @@ def moments(
     outputs: Outputs, beta: float, dtype: Any = np.float64, threads: int | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """S0 of each row, and the mean and variance of z there (see `for_moments`)."""
-    found = tuple(np.empty(outputs.rows) for _ in range(3))
+    s0, mean, variance = (np.empty(outputs.rows) for _ in range(3))
 
     def keep(rows: slice, *values: Scratch) -> None:
-        for kept, value in zip(found, values, strict=True):
-            kept[rows] = value
+        s0[rows], mean[rows], variance[rows] = values
 
     for_moments(outputs, beta, keep, dtype, threads)
-    return found[0], found[1], found[2]
+    return s0, mean, variance
 
 
 def for_moments(
@@ -146,7 +145,7 @@ def for_moments(
     dtype: Any = np.float64,
     threads: int | None = None,
 ) -> None:
-    """For exact fits: call `collect(rows, S0, mean, variance)` for every block of rows.
+    """Call `collect(rows, S0, mean, variance)` for every block of rows; exact fits need these.
 
     The mean is S1/S0 = d(log S0)/dβ, the variance S2/S0 − (S1/S0)² = d²(log S0)/dβ².
     """

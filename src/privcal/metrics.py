@@ -363,7 +363,7 @@ def debiased_ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> f
     >>> privcal.ece(confidence, correct)
     0.25
     >>> round(privcal.debiased_ece(confidence, correct), 3)
-    0.167
+    0.208
     """
     return Reliability.of(confidence, correct, bins).debiased_ece
 
@@ -454,9 +454,9 @@ def aurc(confidence: ArrayLike, correct: ArrayLike) -> float:
 
     Examples
     --------
-    >>> privcal.aurc([0.9, 0.8, 0.7, 0.6], [True, True, False, False])
-    0.20833333333333334
-    >>> privcal.aurc([0.7, 0.7, 0.7, 0.7], [True, True, False, False])  # all tied: no order
+    >>> round(privcal.aurc([0.9, 0.8, 0.7, 0.6], [True, True, False, False]), 3)
+    0.208
+    >>> round(privcal.aurc([0.7, 0.7, 0.7, 0.7], [True, True, False, False]), 3)  # all tied
     0.5
     """
     return AllRows.of(confidence, correct).aurc

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from privcal.audit.result import CONFIDENCE, Audit, Row
-from privcal.files import replacing
-from privcal.plots import BLUE, GREY, ORANGE, check_picture
+from privcal.plots import BLUE, GREY, ORANGE, check_picture, save_figure
 
 _GREEN, _LIGHT = "#009E73", "#56B4E9"
 MARKS = (("o", _LIGHT), ("D", BLUE), ("s", _GREEN), ("^", "#CC79A7"), ("v", "#E69F00"))
@@ -16,13 +15,11 @@ MARKS = (("o", _LIGHT), ("D", BLUE), ("s", _GREEN), ("^", "#CC79A7"), ("v", "#E6
 
 def save_audit(path: Path, found: Audit) -> None:
     """One line for each thing audited; a mark for each claim, at measured ÷ claimed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     check_picture(path)
     names = list(dict.fromkeys(row.name for row in found.rows))
     canvas = Figure(figsize=(8.4, 2.0 + 0.32 * len(names)), layout="constrained")
-    FigureCanvasAgg(canvas)
     axis = canvas.subplots()
     _marks(axis, found.rows, names)
     widest = max(row.ratio for row in found.rows)
@@ -42,8 +39,7 @@ def save_audit(path: Path, found: Audit) -> None:
     axis.grid(axis="x", alpha=0.2)
     axis.spines[["top", "right", "left"]].set_visible(False)
     canvas.legend(loc="outside lower center", ncols=5, fontsize=9, frameon=False)
-    with replacing(path) as part:
-        canvas.savefig(part, dpi=150)
+    save_figure(path, canvas)
 
 
 def _lower(rows: tuple[Row, ...], row: Row) -> float:
