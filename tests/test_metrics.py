@@ -157,13 +157,13 @@ def test_aurc_by_hand():
 
 def test_aurc_of_ties_is_the_mean_over_their_orders():
     c, y = [0.5, 0.9, 0.5, 0.2, 0.5, 0.2], [True, False, False, True, True, False]
-    found = []
+    areas = []
     for tied in itertools.permutations((0, 2, 4)):
         for last in itertools.permutations((3, 5)):
             order = [1, *tied, *last]
             wrong = [not y[i] for i in order]
-            found.append(reference.mean([sum(wrong[:k]) / k for k in range(1, 7)]))
-    assert metrics.aurc(c, y) == pytest.approx(reference.mean(found), **CLOSE)
+            areas.append(reference.mean([sum(wrong[:k]) / k for k in range(1, 7)]))
+    assert metrics.aurc(c, y) == pytest.approx(reference.mean(areas), **CLOSE)
 
 
 def test_aurc_of_many_rows_is_what_plain_loops_say():
