@@ -65,9 +65,9 @@ def check_temperature(temperature: float) -> float:
 
 
 def default_threads() -> int:
-    """The number of threads: PRIVCAL_THREADS, or one for each core this process may use."""
-    if (wanted := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(wanted) > 0:
-        return int(wanted)
+    """One for each core this process may use, or what PRIVCAL_THREADS says."""
+    if (said := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(said) > 0:
+        return int(said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
