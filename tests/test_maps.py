@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import privcal
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from tests.conftest import random_scores
+from tests.support.damaged import DAMAGED
 
 VALUE = st.none() | st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5])
 
@@ -159,13 +160,13 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         ({"version": 2}, "has version 2; this privcal reads version 1"),
         ({"format": "other"}, "is not a privcal map"),
         ({"kind": "spline"}, "unknown kind 'spline'"),
-        ({"kind": "curve"}, "scores must be a list of numbers"),
+        ({"kind": "curve"}, "scores must be a list"),
         (CURVE | {"log_odds": [0.0]}, "log_odds of a curve must be 2 to 1000 numbers"),
         (CURVE | {"log_odds": [0, 1, 2]}, "must be equally many"),
         (CURVE | {"log_odds": [1.0, 1.0]}, "log_odds of a curve must be finite and rise strictly"),
         (CURVE | {"scores": [1.0, 0.0]}, "scores of a curve must be finite and rise strictly"),
-        (CURVE | {"scores": [0.0, float("inf")]}, "scores of a curve must be finite"),
-        (CURVE | {"scores": [float("nan"), 1.0]}, "scores of a curve must be finite"),
+        (CURVE | {"scores": [0.0, float("inf")]}, "it is not JSON"),
+        (CURVE | {"scores": [float("nan"), 1.0]}, "it is not JSON"),
         (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),
         (CURVE | {"scores": [0.0, True]}, "scores must be a number"),
         (CURVE | {"temperature": 0}, "temperature must be from"),
@@ -173,11 +174,12 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         ({"temperature": "2"}, "temperature must be a number"),
         ({"temperature": True}, "temperature must be a number"),
         ({"temperature": None}, "temperature must be a number"),
-        ({"private": "yes"}, "does not say whether it is private"),
+        ({"private": "yes"}, "private must be true or false"),
+        ({"provenance": []}, "provenance must be an object"),
         ({"kind": "bins"}, "values must be a list"),
         ({"kind": []}, "unknown kind"),
         ({"version": True}, "has version True"),
-        ({"temperature": 10**400}, "temperature is out of range"),
+        ({"temperature": 10**400}, "temperature must be a number, not one so large"),
         ({"kind": "bins", "values": [0.5, 1.5]}, "value of bin 1 must be in"),
         ({"kind": "bins", "values": []}, "bins must be"),
     ],
@@ -191,12 +193,25 @@ def test_a_newer_or_impossible_map_is_refused(
         privcal.load_map(file)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": "privcal-map"', "[]", "\x00"])
-def test_a_truncated_map_is_told_by_name(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_map_is_named_in_one_sentence(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "map.json"
-    file.write_text(text)
-    with pytest.raises(privcal.InputError, match=r"map\.json"):
+    file.write_bytes(content)
+    with pytest.raises(privcal.InputError, match=r"map\.json is not a (privcal )?map") as refused:
         privcal.load_map(file)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_map_cut_short_anywhere_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    TemperatureMap(2.0).save(file)
+    whole = file.read_bytes()
+    for length in range(len(whole) - 1):
+        file.write_bytes(whole[:length])
+        with pytest.raises(privcal.InputError, match=r"map\.json is not .*cut short"):
+            privcal.load_map(file)
+    with pytest.raises(privcal.InputError, match=r"cannot read map .*none\.json"):
+        privcal.load_map(tmp_path / "none.json")
 
 
 def test_a_failed_save_leaves_the_old_map(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_unknown_names_and_options_are_told(
 def test_a_new_method_is_one_registered_class() -> None:
     @methods.register("half")
     @dataclass(frozen=True)
-    class Half:
+    class Half(methods.Method):
         def run(self, batch: Batch) -> Rounds:
             yield from ()
             return [TemperatureMap(0.5)] * batch.runs
