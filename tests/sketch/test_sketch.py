@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from privcal.calibrate import SourceDropped
 from privcal.maps import PRIOR_ONLY
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import GRID, Gap, Hats
-from privcal.sketch import Sketch, SketchAnswer, SketchReader, evaluate_privately, merge
+from privcal.sketch import Sketch, SketchAnswer, SketchReader, evaluate_privately, merge, reader
 from privcal.sketch.noise import noise_variance
 from tests.conftest import random_scores
 from tests.support.damaged import DAMAGED
@@ -330,6 +331,57 @@ def test_evaluate_is_the_private_evaluation_of_what_was_fitted(public: privcal.S
     assert taken.evaluate(public, steeper).confidence_after != direct.confidence_after
     with pytest.raises(privcal.InputError, match="same public data"):
         taken.evaluate(public, privcal.CurveMap(9.0, (0.0, 1.0), (0.0, 1.0)))
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each fit of public rows."""
+    calls: list[int] = []
+
+    def counted(scores: privcal.Scores, *args: Any) -> privcal.Fit:
+        calls.append(len(scores))
+        return privcal.fit_temperature(scores, *args)
+
+    monkeypatch.setattr(reader, "fit_temperature", counted)
+    return calls
+
+
+def test_the_public_rows_are_fitted_once_in_a_run_and_its_evaluation(
+    fits: list[int], public: privcal.Scores
+) -> None:
+    taken = privcal.calibrate(sources(3), "sketch", 1.0, public=public).sketch
+    assert taken is not None
+    taken.evaluate(public)
+    taken.fit(public)
+    assert fits == [400]
+    same = privcal.Scores(logits=public.outputs.array, labels=public.labels)
+    taken.evaluate(same)  # other rows, as far as one can tell without looking at them
+    assert fits == [400, 400]
+
+
+def test_the_public_rows_are_fitted_once_by_the_command(
+    fits: list[int], public: privcal.Scores, run: Any, tmp_path: Path
+) -> None:
+    for name, scores in (("clean", public), ("a", random_scores(40)), ("b", random_scores(30))):
+        np.savez(tmp_path / name, logits=scores.outputs.array, labels=scores.labels)
+    code, _, stderr = run(
+        "calibrate", tmp_path / "a.npz", tmp_path / "b.npz", "--new-ledger", "--per-row",
+        "--method", "sketch", "--public", tmp_path / "clean.npz", "--out", tmp_path / "map.json",
+        "--sketch", tmp_path / "sketch.json", "--plot", tmp_path / "plot.png",
+    )  # fmt: skip
+    assert code == 0, stderr
+    assert fits == [400]
+
+
+def test_another_question_is_not_read_with_what_the_run_was_made_with(
+    public: privcal.Scores,
+) -> None:
+    taken = privcal.calibrate(sources(3), "sketch", 1.0, public=public).sketch
+    assert taken is not None
+    assert taken.reader is not None
+    odd = replace(taken, query=Hats(1.1 * taken.query.temperature, taken.query.knots))
+    with pytest.raises(privcal.InputError, match="not taken with these public scores"):
+        odd.fit(public)
 
 
 # --- the file -------------------------------------------------------------------------------

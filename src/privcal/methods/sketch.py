@@ -49,5 +49,9 @@ class SketchMethod(Method):
     def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch:
         [only] = answered
         return Sketch.of(
-            self.reader.query, only.answers, only.nano_epsilon, **terms, reader=self.reader
+            self.reader.query,
+            only.answers,
+            nano_epsilon=only.nano_epsilon,
+            reader=self.reader,
+            **terms,
         )
