@@ -94,6 +94,8 @@ def test_the_example_is_short_and_touches_nothing_private() -> None:
 def test_its_map_is_read_applied_and_evaluated(site: Path, work: Path) -> None:
     value = json.loads((work / "map.json").read_text())["value"]
     assert 0.5 < value < 1
+    load = "import privcal; print(privcal.load_map('map.json').value)"  # no method is named here
+    assert float(python(work, load, path=site).stdout) == value
     command(work, site, "apply", "map.json", "clinic.npz", "--out", "applied.parquet")
     assert pl.read_parquet(work / "applied.parquet")["confidence"].unique().to_list() == [value]
     said = command(work, site, "evaluate", "clinic.npz", "--map", "map.json", "--json")

@@ -8,35 +8,9 @@ so nothing else needs to be touched.
 import importlib
 import pkgutil
 
-from privcal.methods.base import (
-    Answered,
-    Ask,
-    Batch,
-    History,
-    Method,
-    Rounds,
-    drive,
-    find,
-    make,
-    names,
-    plan,
-    register,
-)
+from privcal.methods.base import Ask, Batch, Method, Rounds, find, make, names, plan, register
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = [
-    "Answered",
-    "Ask",
-    "Batch",
-    "History",
-    "Method",
-    "Rounds",
-    "drive",
-    "find",
-    "make",
-    "names",
-    "plan",
-    "register",
-]
+__all__ = ["Ask", "Batch", "Method", "Rounds", "find", "make", "names", "plan", "register"]

@@ -122,15 +122,15 @@ class Method(ABC):
 
     def options(self) -> dict[str, Any]:
         """The options that were given or are not the defaults, as a map's provenance tells them."""
-        values = ((f, _told(getattr(self, f.name))) for f in fields(self))
+        values = ((f, _as_json(getattr(self, f.name))) for f in fields(self))
         return {
             f.name: value
             for f, value in values
-            if f.name in self.given or value != _told(f.default)
+            if f.name in self.given or value != _as_json(f.default)
         }
 
 
-def _told(option: Any) -> Any:
+def _as_json(option: Any) -> Any:
     """An option as JSON; public rows only by their number."""
     return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
 
