@@ -36,7 +36,7 @@ from privcal.maps import Map, TemperatureMap
 from privcal.plots import save_figure
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
-from privcal.sketch import Reading
+from privcal.sketch import SketchReader
 from privcal.study.styles import styles
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -145,7 +145,7 @@ def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
         "risk": float(risk.mean()),
         "outcome": float(scores.labels.mean()),
         "risk_gap": float(risk.mean() - scores.labels.mean()),
-        "drowned": float("note" in map.provenance),
+        "drowned": float(map.informative is False),
     }
 
 
@@ -175,9 +175,9 @@ def floor(scores: Scores, rng: np.random.Generator, draws: int = 50) -> float:
 
 def prior(public: Scores | None = None) -> Map:
     """What a sketch gives where its answer says nothing."""
-    reading = Reading.of(public)
-    nothing = np.zeros((1, reading.query.length))
-    return reading.read(nothing, 1, 1.0).maps(reading.temperature)[0]
+    reader = SketchReader.of(public)
+    nothing = np.zeros((1, reader.query.length))
+    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
 
 
 def exact(method: str, pooled: Scores, **options: Any) -> Map:
@@ -195,7 +195,7 @@ def exact(method: str, pooled: Scores, **options: Any) -> Map:
 def usable(public: Scores) -> bool:
     """Too few public rows, or none predicted wrongly, and the sketch does without them."""
     try:
-        Reading.of(public)
+        SketchReader.of(public)
     except InputError:
         return False
     return True

@@ -234,8 +234,8 @@ def test_a_sketch_learns_from_the_sources_how_many_rows_of_a_person_count() -> N
     policy = privcal.Policy(epsilon=1.0, rows_per_person=3)
     result = privcal.calibrate([privcal.Source(owned, policy, ledger=None)], "sketch")
     assert result.sketch is not None
-    assert [entry.rows_per_person for entry in result.sketch.entries] == [3]
-    assert result.map.provenance["options"] == {"rows_per_person": 3}
+    assert [entry.rows_per_person for entry in result.sketch.answers] == [3]
+    assert result.map.provenance["rows_per_person"] == 3
 
 
 # --- nothing is paid for a run that cannot succeed --------------------------------------------

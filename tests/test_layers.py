@@ -11,7 +11,7 @@ import privcal
 
 PACKAGE = Path(privcal.__file__).parent
 ORDER = [
-    ["errors"],
+    ["errors", "version", "plugins"],
     ["checks"],
     ["files", "scores", "lines"],
     ["documents", "readers", "kernel"],
@@ -50,7 +50,7 @@ PACKAGES = (
 )  # fmt: skip
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
-    "sketch.reading",
+    "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 
 

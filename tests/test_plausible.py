@@ -379,8 +379,8 @@ def test_two_that_claim_three_times_their_rows_cost_a_sketch_nothing() -> None:
     result = privcal.calibrate(sources, "sketch", 1.0)
     assert set(result.left_out) >= {"one", "two"}
     assert result.sketch is not None
-    assert {"one", "two"}.isdisjoint(entry.source for entry in result.sketch.entries)
-    assert len(result.sketch.entries) == 50 - len(result.left_out)
+    assert {"one", "two"}.isdisjoint(entry.source for entry in result.sketch.answers)
+    assert len(result.sketch.answers) == 50 - len(result.left_out)
     assert error(result) < 0.07
 
 

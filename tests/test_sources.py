@@ -281,7 +281,7 @@ def test_a_public_list_says_which_sources_there_are(run: Run, tmp_path: Path) ->
         code, stdout, stderr = run("calibrate", table, *NEW, *listed, *out, "--json")
         assert code == 0, stderr
         ledgers = sorted(p.name for p in (folder / "icu.csv.ledgers").iterdir())
-        named = [e.source for e in privcal.Sketch.load(folder / "s.json").entries]
+        named = [e.source for e in privcal.Sketch.load(folder / "s.json").answers]
         heard.append((ledgers, named, list(json.loads(stdout)["spent"])))
     assert heard[0] == heard[1]
     assert heard[0][1] == ["A", "B", "C"]

@@ -28,8 +28,7 @@ from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
 from privcal.sources import attach_data, create_ledgers, open_sources
-
-__version__ = "0.1.0"
+from privcal.version import __version__ as __version__
 
 __all__ = [
     "accuracy",

@@ -19,15 +19,15 @@ import numpy as np
 from privcal import methods
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, History, drive, plan
+from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.privacy.ledger import Asking, Key
-from privcal.queries import Hats, Query
-from privcal.scores import Scores
-from privcal.sketch.saved import Sketch
+from privcal.queries import Query
+from privcal.sketch.sketch import Sketch
 from privcal.source import Answer, Source
+from privcal.version import __version__
 
 
 class Answers(Protocol):
@@ -214,7 +214,7 @@ class SourceDropped(UserWarning):
 
 def calibrate(
     sources: Sequence[Answers] | Panel,
-    method: str = "acc-t",
+    method: str | Method = "acc-t",
     epsilon: float = 1.0,
     *,
     min_sources: int = 1,
@@ -233,7 +233,8 @@ def calibrate(
         The sources to ask, or a panel of distant ones. Each adds its own noise and keeps its own
         budget.
     method
-        A name from `privcal.methods.names()`; `options` are that method's own.
+        A name from `privcal.methods.names()`, with that method's own `options`; or a method that
+        `privcal.methods.make` made.
     min_sources
         With fewer sources left than this the run stops with a `CalibrationError`.
     seed
@@ -249,14 +250,12 @@ def calibrate(
     sources must not be compared. So is one whose answer the others speak against, as far as eight
     or more of them can (see `privcal.plausible`); what it was charged stays spent.
     """
-    chosen = methods.make(method, **options)
+    chosen = methods.make(method, **options) if isinstance(method, str) else method
+    if options and chosen is method:
+        raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
         raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
     panel: Panel = sources if hasattr(sources, "ask") else Here(sources, asker)  # type: ignore[assignment]
-    rows = panel.rows_per_person
-    if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
-        options["rows_per_person"] = rows  # the most noise that any of them adds
-        chosen = methods.make(method, **options)
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
     Key.parse(panel.asker, campaign)  # complain now rather than through every source's refusal
@@ -265,12 +264,14 @@ def calibrate(
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
         run.check(plan(chosen, nano))
-        [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
+        batch = Batch(1, nano, np.random.default_rng(seed), panel.rows_per_person)
+        [found] = drive(chosen.run(batch), run.ask)
     finally:
         panel.release()
     facts = {
-        "method": method,
-        "options": {name: _said(getattr(chosen, name)) for name in options},
+        "method": chosen.name,
+        "options": chosen.options(),
+        "rows_per_person": panel.rows_per_person if panel.rows_per_person > 1 else None,
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
         "answered": [len(asked.answers) for asked in run.asked],
@@ -279,17 +280,17 @@ def calibrate(
         "campaign": run.campaign,
         "model": model,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "privcal": _version(),
+        "privcal": __version__,
     }
     return Result(
         map=found.with_provenance(**{k: v for k, v in facts.items() if v not in (None, {}, [])}),
-        method=method,
+        method=chosen.name,
         epsilon=from_nano(nano),
         campaign=run.campaign,
         spent=run.spent(),
         rounds=tuple(run.asked),
         dropped=run.dropped,
-        sketch=run.sketch(getattr(chosen, "rows_per_person", 1)),
+        sketch=run.sketch(chosen),
     )
 
 
@@ -418,19 +419,22 @@ class _Run:
     def spent(self) -> tuple[float, ...]:
         return tuple(from_nano(n) for n in self.nano_spent.values())
 
-    def sketch(self, rows_per_person: int) -> Sketch | None:
-        """The answers as a sketch, where that was the one question."""
-        if len(self.asked) != 1 or not isinstance(query := self.asked[0].query, Hats):
-            return None
-        [asked] = self.asked
-        return Sketch.of(
-            query,
-            {name: asked.answers[name] for name in self.present},
-            {name: self.ledgers[name] for name in self.present},
-            to_nano(asked.epsilon),
+    def sketch(self, method: Method) -> Sketch | None:
+        """The answers as a value to keep, if the method makes one of them."""
+        answered = [
+            Answered(
+                asked.query,
+                to_nano(asked.epsilon),
+                {name: asked.answers[name] for name in self.present},
+            )
+            for asked in self.asked
+        ]
+        return method.sketch(
+            answered,
             asker=self.panel.asker,
             campaign=self.campaign,
-            rows_per_person=rows_per_person,
+            ledgers={name: self.ledgers[name] for name in self.present} if answered else {},
+            rows_per_person=self.panel.rows_per_person,
             model=self.model,
         )
 
@@ -512,14 +516,3 @@ def _check_distinct(sources: Sequence[Answers]) -> None:
     ledgers = [s.ledger for s in sources if isinstance(s, Source) and s.ledger.exists]
     if len({ledger.id for ledger in ledgers}) < len(ledgers):
         raise InputError("two sources share one ledger; put their rows into one source")
-
-
-def _said(option: Any) -> Any:
-    """An option as the map's provenance tells it; public rows only by their number."""
-    return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
-
-
-def _version() -> str:
-    from privcal import __version__
-
-    return __version__

@@ -78,7 +78,7 @@ def run_demo(
     names = methods.names()
     for name in names:
         if name != "one-source":  # whatever is wrong is said before the folder is made
-            next(methods.make(name).run(Batch(1, to_nano(epsilon), np.random.default_rng())), None)
+            methods.plan(methods.make(name), to_nano(epsilon))
     budget = len(names) * to_nano(epsilon) / 10**9
     order = np.random.default_rng(seed).permutation(len(scores))
     private, test = order[: sources * samples], scores.take(order[sources * samples :])

@@ -168,7 +168,7 @@ def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
         )
     )
     text = f"before: {before}\nafter: {after}\n(estimates)"
-    if not evaluation.clear:
+    if not evaluation.informative:
         text = "THE NOISE DROWNED THE DATA:\nonly what was believed beforehand"
     axis.text(
         0.98,
@@ -177,7 +177,7 @@ def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
         ha="right",
         va="bottom",
         fontsize=9,
-        color="black" if evaluation.clear else ORANGE,
+        color="black" if evaluation.informative else ORANGE,
         bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 2},
     )
 

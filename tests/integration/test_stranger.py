@@ -21,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcal.maps import TemperatureMap
-from privcal.methods.base import Ask, Batch, Rounds, register
+from privcal.methods.base import Ask, Batch, Method, Rounds, register
 from privcal.queries import Gap
 
 
 @register("stranger")
 @dataclass(frozen=True)
-class Stranger:
+class Stranger(Method):
     """Twice as warm where the first look says overconfident."""
 
     def run(self, batch: Batch) -> Rounds:

@@ -273,12 +273,9 @@ def calibrate(
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
     """
-    from numpy.random import default_rng
-
     from privcal.calibrate import Here, SourceDropped
     from privcal.calibrate import Progress as Step
     from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
-    from privcal.methods.base import Batch
     from privcal.plausible import FEWEST, IMPLAUSIBLE, MAX_ROWS
     from privcal.plots import check_picture, save_private_reliability
     from privcal.privacy.epsilon import to_nano
@@ -320,9 +317,8 @@ def calibrate(
         check_public(public, source)
         options["public"] = privcal.read_scores(public)
     # Whatever is wrong with the request is said before a ledger is made.
-    next(
-        privcal.methods.make(method, **options).run(Batch(1, to_nano(epsilon), default_rng())), None
-    )
+    chosen = privcal.methods.make(method, **options)
+    privcal.methods.plan(chosen, to_nano(epsilon))
     if campaign is not None and "/" in campaign:
         raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
     Key.parse(asker, campaign or "unnamed")
@@ -390,14 +386,13 @@ def calibrate(
             with panel as asked:
                 result = privcal.calibrate(
                     asked,
-                    method,
+                    chosen,
                     epsilon,
                     min_sources=min_sources,
                     asker=asker,
                     campaign=str(begun.plan["campaign"]),
                     model=model,
                     progress=show,
-                    **options,
                 )
         result.map.save(out)
         if sketch is not None and result.sketch is not None:

@@ -17,8 +17,8 @@ from privcal.files import check_outputs
 from privcal.plots import check_picture, save_private_reliability
 from privcal.readers import read_scores
 from privcal.sketch.report import document, headline, tell
-from privcal.sketch.saved import Sketch
-from privcal.sketch.saved import merge as merge_sketches
+from privcal.sketch.sketch import Sketch
+from privcal.sketch.sketch import merge as merge_sketches
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,10 +60,10 @@ def merge(
             raise InputError(f"{file}: {error}") from None
     merged.save(out)
     human(as_json).print(
-        f"{len(merged.entries)} answers of {len(merged.spent)} sources written to {out}"
+        f"{len(merged.answers)} answers of {len(merged.spent)} sources written to {out}"
     )
     if as_json:
-        print_json({"out": str(out), "answers": len(merged.entries), "spent": merged.spent})
+        print_json({"out": str(out), "answers": len(merged.answers), "spent": merged.spent})
 
 
 @app.command()
@@ -73,7 +73,7 @@ def show(file: File, as_json: Json = False) -> None:
     Example: `privcal sketch show all.json`
     """
     sketch = Sketch.load(file)
-    count = len(sketch.entries)
+    count = len(sketch.answers)
     deviation = count * math.sqrt(sketch.noise_variance)
     console = human(as_json)
     console.print(str(file), style="bold")
@@ -81,7 +81,7 @@ def show(file: File, as_json: Json = False) -> None:
     answers = Table(title=f"{count} answers", box=box.SIMPLE_HEAD)
     for name in ("source", "asker", "campaign", "ε", "rows per person"):
         answers.add_column(name, justify="right" if name in ("ε", "rows per person") else "left")
-    for entry in sketch.entries:
+    for entry in sketch.answers:
         answers.add_row(
             entry.source,
             entry.asker,
@@ -90,7 +90,7 @@ def show(file: File, as_json: Json = False) -> None:
             str(entry.rows_per_person),
         )
     console.print(answers)
-    times = Counter(entry.who for entry in sketch.entries)
+    times = Counter(entry.who for entry in sketch.answers)
     for (_, count_of), (source, epsilon) in zip(times.items(), sketch.spent.items(), strict=True):
         if count_of > 1:
             console.print(f"{source} answered {count_of} times, for ε = {epsilon:g} in all")
@@ -123,7 +123,7 @@ def show(file: File, as_json: Json = False) -> None:
                         "epsilon": entry.nano_epsilon / 1e9,
                         "rows_per_person": entry.rows_per_person,
                     }
-                    for entry in sketch.entries
+                    for entry in sketch.answers
                 ],
                 "spent": sketch.spent,
                 "noisy_totals": {"wrong": totals[: len(knots)], "right": totals[len(knots) :]},
@@ -156,7 +156,7 @@ def fit(
         save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
     console = human(as_json)
     console.print(
-        f"a curve from {len(sketch.entries)} answers of {len(sketch.spent)} sources, each charged "
+        f"a curve from {len(sketch.answers)} answers of {len(sketch.spent)} sources, each charged "
         f"at most epsilon {sketch.epsilon:g}; map written to {out}"
     )
     tell(console, evaluation, sketch.epsilon)

@@ -32,7 +32,7 @@ def tell(console: Console, evaluation: PrivateEvaluation, epsilon: float) -> Non
     for name, before, after in rows(evaluation):
         table.add_row(name, str(before), str(after) if after is not None else "")
     console.print(table)
-    if not evaluation.clear:
+    if not evaluation.informative:
         console.print(DROWNED)
 
 
@@ -49,4 +49,4 @@ def rows(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | 
 def document(evaluation: PrivateEvaluation, epsilon: float) -> dict[str, Any]:
     """For --json: every estimate with its interval, and what it is."""
     facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
-    return facts if evaluation.clear else {**facts, "note": DROWNED}
+    return facts if evaluation.informative else {**facts, "note": DROWNED}

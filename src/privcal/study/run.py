@@ -11,7 +11,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,9 +152,7 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
 
 
 def _takes_public(name: str) -> bool:
-    if name not in methods.names():
-        return False
-    return any(field.name == PUBLIC for field in fields(methods.make(name)))  # type: ignore[arg-type]
+    return name in methods.names() and methods.find(name).takes_public
 
 
 def run(

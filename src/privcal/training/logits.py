@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import privcal
 from privcal.corruptions import corrupt
 from privcal.datasets.images import Corrupted, Images
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.training.checkpoint import Checkpoint
 from privcal.training.networks import Network
+from privcal.version import __version__
 
 CLEAN = "clean"
 
@@ -148,7 +148,7 @@ class Making:
                 "corruptions": self.seed if there is None else None,
             },
             "versions": {
-                "privcal": privcal.__version__,
+                "privcal": __version__,
                 "numpy": np.__version__,
                 "torch": str(torch.__version__),
                 "torch in training": self.checkpoint.torch,

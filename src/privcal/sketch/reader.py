@@ -14,7 +14,7 @@ from privcal.fit import fit_temperature
 from privcal.kernel import confidence, log_odds
 from privcal.queries import Hats
 from privcal.scores import FloatArray, Scores
-from privcal.sketch.model import ALONE, Model, Posterior, sigmoid, with_public
+from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, sigmoid, with_public
 
 MIN_PUBLIC = 50
 """Fewer clean rows say too little about a temperature."""
@@ -24,8 +24,8 @@ _KNOTS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A model of the hidden rows, and the temperature at which their scores are taken.
+class SketchReader:
+    """What a sketch asks, and what its answer means: a model of the hidden rows.
 
     With public rows the temperature is the one that calibrates them, so nothing here changes
     when all logits are scaled. Without, it is 1 and the prior is wide.
@@ -33,16 +33,19 @@ class Reading:
 
     model: Model
     temperature: float
+    """The temperature at which the scores of rows are taken."""
     own_confidence: FloatArray
     """The confidence at T = 1 of rows with the scores of the model's grid."""
-    public_rows: int = 0
+    public: Scores | None = None
+    """The public rows it was fitted to."""
 
     @classmethod
-    def of(cls, public: Scores | None = None) -> Reading:
-        return _alone() if public is None else cls._with(public)
+    def of(cls, public: Scores | None = None) -> SketchReader:
+        """The reader for these public rows, which are fitted here, or for none."""
+        return _without_public() if public is None else cls._fitted(public)
 
     @classmethod
-    def _with(cls, public: Scores) -> Reading:
+    def _fitted(cls, public: Scores) -> SketchReader:
         if not isinstance(public, Scores):
             raise InputError(f"public must be Scores, not {type(public).__name__}")
         if len(public) < MIN_PUBLIC:
@@ -67,10 +70,11 @@ class Reading:
         s = log_odds(public.outputs, temperature)
         model = Model(with_public(float(np.clip(s, -6.0, 12.0).mean()), public.classes))
         own = _own_confidence(s, confidence(public.outputs, 1.0), public.classes, model.grid)
-        return cls(model, temperature, own, len(public))
+        return cls(model, temperature, own, public)
 
     @property
     def query(self) -> Hats:
+        """The question that sources are asked."""
         return Hats(self.temperature, self.model.prior.knots)
 
     def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
@@ -79,9 +83,9 @@ class Reading:
 
 
 @cache
-def _alone() -> Reading:
-    model = Model(ALONE)
-    return Reading(model, 1.0, sigmoid(model.grid))
+def _without_public() -> SketchReader:
+    model = Model(WITHOUT_PUBLIC)
+    return SketchReader(model, 1.0, sigmoid(model.grid))
 
 
 def _own_confidence(s: FloatArray, own: FloatArray, classes: int, grid: FloatArray) -> FloatArray:

@@ -6,20 +6,20 @@ again, at no further cost in privacy. It holds answers only, never a number of r
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privcal import queries
+from privcal.checks import whole
+from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.files import replacing
-from privcal.maps import CurveMap
+from privcal.maps import PRIOR_ONLY, CurveMap
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, from_nano
 from privcal.privacy.ledger import Key
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
@@ -27,47 +27,57 @@ from privcal.queries import GRID, Hats
 from privcal.scores import FloatArray, Scores
 from privcal.sketch.evaluation import PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
-from privcal.sketch.noise import UNCLEAR, noise_variance
-from privcal.sketch.reading import Reading
+from privcal.sketch.noise import noise_variance
+from privcal.sketch.reader import SketchReader
+from privcal.version import __version__
 
 FORMAT = "privcal-sketch"
 VERSION = 2
 
 _SAME_TEMPERATURE = 1e-5
-"""Relative: a fitted temperature is good to 1e-6, and its last digits depend on the machine."""
+"""Relative difference of equal temperatures: a fit is good to 1e-6, and its last digits depend on
+the machine."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One source's answer, and what it was asked under."""
+class SketchAnswer:
+    """One source's noisy answer, and what it was asked under."""
 
     source: str
+    """The source's name."""
     asker: str
+    """The name of whoever asked."""
     campaign: str
+    """The name of the run in which it was asked."""
     nano_epsilon: int
+    """The nano-ε that the source was charged."""
     values: tuple[float, ...]
-    """Noisy, as they left the source."""
+    """The noisy numbers, as they left the source."""
     rows_per_person: int = 1
+    """The most rows of one person that count at the source; the noise grows with it."""
     ledger: str = ""
     """The random id of the ledger that was charged: whose answer this is, whatever the name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or not self.source:
             raise InputError(f"an answer's source must be a name, not {self.source!r}")
-        said = f"the answer of {self.source!r}"
+        what = f"the answer of {self.source!r}"
         if not isinstance(self.ledger, str):
-            raise InputError(f"{said}: its ledger must be an id, not {self.ledger!r}")
+            raise InputError(f"{what}: its ledger must be an id, not {self.ledger!r}")
         try:
             key = Key.parse(self.asker, self.campaign)
         except InputError as error:
-            raise InputError(f"{said}: {error}") from None
+            raise InputError(f"{what}: {error}") from None
         if str(key.campaign) != self.campaign:
-            raise InputError(f"{said}: a campaign's name cannot contain a slash")
-        _whole(said, "nano_epsilon", self.nano_epsilon, MAX_EPSILON * NANO)
-        _whole(said, "rows_per_person", self.rows_per_person, MAX_ROWS_PER_PERSON)
+            raise InputError(f"{what}: a campaign's name cannot contain a slash")
+        for name, most in (
+            ("nano_epsilon", MAX_EPSILON * NANO),
+            ("rows_per_person", MAX_ROWS_PER_PERSON),
+        ):
+            object.__setattr__(self, name, whole(f"{what}: {name}", getattr(self, name), 1, most))
         if not isinstance(self.values, (list, tuple)):
-            raise InputError(f"{said}: values must be a list of numbers")
-        object.__setattr__(self, "values", tuple(_value(said, v) for v in self.values))
+            raise InputError(f"{what}: values must be a list of numbers")
+        object.__setattr__(self, "values", tuple(_value(what, v) for v in self.values))
 
     @property
     def who(self) -> str:
@@ -88,25 +98,53 @@ class Fitted:
 
     map: CurveMap
     posterior: Posterior
-    reading: Reading
+    reader: SketchReader
 
     @property
-    def clear(self) -> bool:
+    def informative(self) -> bool:
         """False where the noise drowned the data, and the map is the prior's."""
-        return bool(self.posterior.clear[0])
+        return bool(self.posterior.informative[0])
 
     def evaluate(self, map: CurveMap | None = None, bins: int = 15) -> PrivateEvaluation:
         """How good confidence is before and after `map` (this one, by default), estimated."""
-        return evaluate_privately(self.posterior, self.reading, map or self.map, bins)
+        return evaluate_privately(self.posterior, self.reader, map or self.map, bins)
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Noisy answers to one `Hats` query, one entry for each, in the order of their names."""
+    """Noisy answers of many sources to one question: the release that a sketch run leaves behind.
+
+    `privcal.calibrate(..., "sketch")` makes one (`result.sketch`). It left the sources through
+    their noise, so keeping, merging and reading it costs no further privacy.
+
+    Parameters
+    ----------
+    query
+        The question, the same for all.
+    answers
+        The answers, at least one; kept in the order of their sources' names. The same source,
+        asker and campaign may be there once.
+    model
+        The name of the classifier, if it was said.
+
+    Examples
+    --------
+    >>> import privcal
+    >>> scores = privcal.Scores(logits=np.tile([[2.0, 0.0]], (40, 1)), labels=[0, 1] * 20)
+    >>> source = privcal.Source(scores, privcal.Policy(epsilon=1), name="clinic", ledger=None)
+    >>> sketch = privcal.calibrate([source], "sketch", epsilon=1.0).sketch
+    >>> sketch.spent
+    {'clinic': 1.0}
+    >>> estimate = sketch.evaluate().accuracy  # from the answer alone, with its uncertainty
+    >>> 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    True
+    """
 
     query: Hats
-    entries: tuple[Entry, ...]
+    answers: tuple[SketchAnswer, ...]
     model: str | None = None
+    reader: SketchReader | None = field(default=None, compare=False, repr=False)
+    """What the sketch was taken with, in the process that took it: its public rows are fitted."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.query, Hats):
@@ -114,19 +152,19 @@ class Sketch:
             raise InputError(f"a sketch asks a hats query, not {kind}")
         if self.model is not None and not isinstance(self.model, str):
             raise InputError(f"the model of a sketch must be a name, not {self.model!r}")
-        if not self.entries:
+        if not self.answers:
             raise InputError("a sketch needs at least one answer")
         object.__setattr__(
-            self, "entries", tuple(sorted(self.entries, key=lambda e: (e.source, e.key)))
+            self, "answers", tuple(sorted(self.answers, key=lambda a: (a.source, a.key)))
         )
-        often = Counter(entry.key for entry in self.entries)
-        for entry in self.entries:
-            if often[entry.key] > 1:
-                raise InputError(f"{entry} is there twice")
-        for entry in self.entries:
-            if len(entry.values) != self.query.length:
+        often = Counter(answer.key for answer in self.answers)
+        for answer in self.answers:
+            if often[answer.key] > 1:
+                raise InputError(f"{answer} is there twice")
+        for answer in self.answers:
+            if len(answer.values) != self.query.length:
                 raise InputError(
-                    f"{entry} has {len(entry.values)} numbers; the query asks for "
+                    f"{answer} has {len(answer.values)} numbers; the query asks for "
                     f"{self.query.length}"
                 )
 
@@ -142,10 +180,11 @@ class Sketch:
         campaign: str,
         rows_per_person: int = 1,
         model: str | None = None,
+        reader: SketchReader | None = None,
     ) -> Sketch:
         """From one run's answers and ledgers' ids by source; `privcal.calibrate` does so."""
-        entries = (
-            Entry(
+        made = (
+            SketchAnswer(
                 source,
                 asker,
                 campaign,
@@ -156,31 +195,31 @@ class Sketch:
             )
             for source, values in answers.items()
         )
-        return cls(query, tuple(entries), model)
+        return cls(query, tuple(made), model, reader)
 
     @property
     def average(self) -> FloatArray:
         """The mean over answers; all weigh the same, so that every hidden row counts alike."""
-        columns = zip(*(entry.values for entry in self.entries), strict=True)
-        return np.array([math.fsum(column) for column in columns]) / len(self.entries)
+        columns = zip(*(answer.values for answer in self.answers), strict=True)
+        return np.array([math.fsum(column) for column in columns]) / len(self.answers)
 
     @property
     def noise_variance(self) -> float:
-        """Of one number of the average."""
-        return noise_variance((e.nano_epsilon, e.rows_per_person) for e in self.entries)
+        """The variance of the noise in one number of the average."""
+        return noise_variance((a.nano_epsilon, a.rows_per_person) for a in self.answers)
 
     @property
     def nano_spent(self) -> dict[str, int]:
         """The nano-ε each source was charged, over all its answers."""
         names: dict[str, str] = {}
-        for entry in self.entries:
-            names.setdefault(entry.who, entry.source)
+        for answer in self.answers:
+            names.setdefault(answer.who, answer.source)
         often = Counter(names.values())
         spent: Counter[str] = Counter()
-        for entry in self.entries:
-            name = names[entry.who]
-            label = name if often[name] == 1 else f"{name} ({entry.who[:8]})"
-            spent[label] += entry.nano_epsilon
+        for answer in self.answers:
+            name = names[answer.who]
+            label = name if often[name] == 1 else f"{name} ({answer.who[:8]})"
+            spent[label] += answer.nano_epsilon
         return dict(spent)
 
     @property
@@ -200,28 +239,28 @@ class Sketch:
         A source that answered m times has its rows in the average with weight m, so the
         sampling variance of the average is Σm²/(Σm)² of one answer's.
         """
-        often = Counter(entry.who for entry in self.entries).values()
+        often = Counter(answer.who for answer in self.answers).values()
         return sum(often) ** 2 // sum(m * m for m in often)
 
     def fit(self, public: Scores | None = None) -> Fitted:
         """The map. A sketch taken with public scores must be read with the same ones."""
-        reading = self._reading(public)
-        posterior = reading.read(
+        reader = self._reader(public)
+        posterior = reader.read(
             self.average[None, :], self.independent_answers, self.noise_variance
         )
-        [map] = posterior.maps(reading.temperature)
+        [map] = posterior.maps(reader.temperature)
         facts = {
             "method": "sketch",
             "options": {} if public is None else {"public": f"{len(public)} rows"},
             "epsilon_per_source": self.epsilon,
             "sources": len(self.nano_spent),
-            "answers": len(self.entries),
+            "answers": len(self.answers),
             "model": self.model,
-            "note": None if posterior.clear[0] else UNCLEAR,
-            "privcal": _version(),
+            "note": None if posterior.informative[0] else PRIOR_ONLY,
+            "privcal": __version__,
         }
-        said = {name: fact for name, fact in facts.items() if fact not in (None, {})}
-        return Fitted(map.with_provenance(**said), posterior, reading)
+        known = {name: fact for name, fact in facts.items() if fact not in (None, {})}
+        return Fitted(map.with_provenance(**known), posterior, reader)
 
     def evaluate(
         self, public: Scores | None = None, map: CurveMap | None = None, bins: int = 15
@@ -229,137 +268,140 @@ class Sketch:
         """How good confidence is on the hidden rows before and after the map: an estimate."""
         return self.fit(public).evaluate(map, bins)
 
-    def _reading(self, public: Scores | None) -> Reading:
-        alone = self.query == Reading.of().query
+    def _reader(self, public: Scores | None) -> SketchReader:
+        taken_with = self.reader
+        if taken_with and taken_with.public is public and taken_with.query == self.query:
+            return taken_with  # its public rows are fitted already
+        without = self.query == SketchReader.of().query
         if public is None:
-            if not alone:
+            if not without:
                 raise InputError(
                     "this sketch was taken with public scores (at temperature "
                     f"{self.query.temperature:.6g}); read it with the same ones"
                 )
-            return Reading.of()
-        if alone:
+            return SketchReader.of()
+        if without:
             raise InputError("this sketch was taken without public scores; read it without")
-        reading = Reading.of(public)
-        near = math.isclose(reading.temperature, self.query.temperature, rel_tol=_SAME_TEMPERATURE)
-        if not near or reading.query.knots != self.query.knots:
+        reader = SketchReader.of(public)
+        near = math.isclose(reader.temperature, self.query.temperature, rel_tol=_SAME_TEMPERATURE)
+        if not near or reader.query.knots != self.query.knots:
             differ = "knots" if near else "temperature"
             raise InputError(
                 f"this sketch was not taken with these public scores: its {differ} is "
-                f"{getattr(self.query, differ)}, and theirs {getattr(reading.query, differ)}; "
+                f"{getattr(self.query, differ)}, and theirs {getattr(reader.query, differ)}; "
                 "read it with those it was taken with"
             )
-        return replace(reading, temperature=self.query.temperature)
+        return replace(reader, temperature=self.query.temperature)
 
     def to_dict(self) -> dict[str, Any]:
+        """The content of the sketch's JSON file."""
         return {
             "format": FORMAT,
             "version": VERSION,
             "query": self.query.to_dict(),
             "model": self.model,
-            "answers": [asdict(entry) for entry in self.entries],
+            "answers": [asdict(answer) for answer in self.answers],
         }
 
     def save(self, path: str | Path) -> None:
         """Write the sketch as JSON; the file is whole or not there."""
-        with replacing(path) as part:
-            text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-            part.write_text(text + "\n", encoding="utf-8")
+        write_document(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Sketch:
         """Read a sketch; a file of a newer version or with anything odd in it is refused."""
+        document = read_document(path, "sketch", FORMAT, VERSION)
         try:
-            document = json.loads(Path(path).read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read sketch {path}: {error.strerror}") from None
-        except (ValueError, RecursionError):  # not JSON, not text, a number of too many digits
-            raise InputError(f"{path} is not a sketch: it is not JSON, or is cut short") from None
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise InputError(f"{path} is not a privcal sketch")
-        version = document.get("version")
-        if type(version) is not int or version != VERSION:
-            raise InputError(
-                f"sketch {path} has version {version}; this privcal reads version {VERSION}"
-            )
-        try:
-            return cls._read(document)
+            return cls._parsed(document)
         except InputError as error:
             raise InputError(f"sketch {path}: {error}") from None
 
     @classmethod
-    def _read(cls, document: dict[str, Any]) -> Sketch:
+    def _parsed(cls, document: dict[str, Any]) -> Sketch:
         answers = document.get("answers")
         if not isinstance(answers, list) or not all(isinstance(a, dict) for a in answers):
             raise InputError("its answers must be a list of objects")
-        names = {f.name for f in fields(Entry)}
-        for place, answer in enumerate(answers, 1):
+        names = {f.name for f in fields(SketchAnswer)}
+        for number, answer in enumerate(answers, 1):
             if wrong := sorted(names ^ set(answer)):
                 what = "lacks" if wrong[0] in names else "has an unknown"
-                raise InputError(f"answer {place} {what} {wrong[0]}")
+                raise InputError(f"answer {number} {what} {wrong[0]}")
         query = queries.parse(document.get("query"))
-        return cls(query, tuple(Entry(**a) for a in answers), document.get("model"))  # type: ignore[arg-type]
+        return cls(query, tuple(SketchAnswer(**a) for a in answers), document.get("model"))  # type: ignore[arg-type]
 
 
 def merge(*sketches: Sketch) -> Sketch:
-    """All answers of some sketches of one question about one model, in whatever order.
+    """All answers of some sketches of one question about one model.
 
-    An answer counts once: one that is in two sketches is refused, also under another name.
+    Parameters
+    ----------
+    sketches
+        At least one, in whatever order. An answer counts once: one that is in two sketches is
+        refused, also under another name. So are sketches of other questions or models.
+
+    Returns
+    -------
+    Sketch
+        A source that answered in several of them is charged the sum of its ε.
+
+    Examples
+    --------
+    >>> from privcal.queries import Hats
+    >>> def sketch(campaign, values):
+    ...     answer = SketchAnswer("clinic", "lab", campaign, nano_epsilon=10**8, values=values)
+    ...     return Sketch(Hats(), (answer,))
+    >>> spring, autumn = sketch("spring", (1, 2, 3, 4)), sketch("autumn", (5, 6, 7, 8))
+    >>> merge(spring, autumn).spent
+    {'clinic': 0.2}
+    >>> merge(spring, spring)
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: the answer of 'clinic' to 'lab' in campaign 'spring' is already merged
     """
     if not sketches:
         raise InputError("there are no sketches to merge")
     first = sketches[0]
     keys: set[tuple[str, str, str]] = set()
-    values: dict[tuple[float, ...], Entry] = {}
+    values: dict[tuple[float, ...], SketchAnswer] = {}
     for sketch in sketches:
         _check_same_question(first, sketch)
-        for entry in sketch.entries:
-            if entry.key in keys:
-                raise InputError(f"{entry} is already merged")
+        for answer in sketch.answers:
+            if answer.key in keys:
+                raise InputError(f"{answer} is already merged")
             # Noise never comes out the same twice: equal numbers are one answer, renamed.
-            if entry.values in values:
+            if answer.values in values:
                 raise InputError(
-                    f"{entry} is already merged, as {values[entry.values]}: "
+                    f"{answer} is already merged, as {values[answer.values]}: "
                     "the two are equal to the last digit"
                 )
-        keys |= {entry.key for entry in sketch.entries}
-        values |= {entry.values: entry for entry in sketch.entries}
-    return Sketch(first.query, tuple(e for s in sketches for e in s.entries), first.model)
+        keys |= {answer.key for answer in sketch.answers}
+        values |= {answer.values: answer for answer in sketch.answers}
+    answers = tuple(answer for sketch in sketches for answer in sketch.answers)
+    return Sketch(first.query, answers, first.model, first.reader)
 
 
-def _check_same_question(one: Sketch, other: Sketch) -> None:
-    for f in fields(one.query):
-        ours, theirs = getattr(one.query, f.name), getattr(other.query, f.name)
+def _check_same_question(first: Sketch, other: Sketch) -> None:
+    for f in fields(first.query):
+        ours, theirs = getattr(first.query, f.name), getattr(other.query, f.name)
         if ours != theirs:
             raise InputError(
-                f"sketches of different queries cannot be merged: {f.name} is {_said(ours)} in "
-                f"one and {_said(theirs)} in the other"
+                f"sketches of different queries cannot be merged: {f.name} is {_text(ours)} in "
+                f"one and {_text(theirs)} in the other"
             )
-    if one.model != other.model:
-        ours, theirs = (repr(s.model) if s.model else "no model's name" for s in (one, other))
+    if first.model != other.model:
+        ours, theirs = (repr(s.model) if s.model else "no model's name" for s in (first, other))
         raise InputError(
             f"sketches of different models cannot be merged: one has {ours} and the other {theirs}"
         )
 
 
-def _said(parameter: Any) -> str:
+def _text(parameter: Any) -> str:
     return str(list(parameter) if isinstance(parameter, tuple) else parameter)
 
 
-def _whole(said: str, name: str, value: Any, most: int) -> None:
-    if type(value) is not int or not 1 <= value <= most:
-        raise InputError(f"{said}: {name} must be a whole number from 1 to {most}, not {value!r}")
-
-
-def _value(said: str, value: Any) -> float:
+def _value(what: str, value: Any) -> float:
     # A source's sums are 64-bit whole numbers on the grid.
     fits = isinstance(value, (int, float)) and abs(value) <= 2**63 / GRID  # NaN does not
     if isinstance(value, bool) or not fits:
-        raise InputError(f"{said}: {value!r} is no number that a source can answer")
+        raise InputError(f"{what}: {value!r} is no number that a source can answer")
     return float(value)
-
-
-def _version() -> str:
-    from privcal import __version__
-
-    return __version__
