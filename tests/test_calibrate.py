@@ -15,7 +15,6 @@ from privcal.calibrate import Progress, SourceDropped
 from privcal.datasets import cifar10c
 from privcal.methods.base import plan
 from privcal.privacy.mechanism import add_noise
-from privcal.queries import Query
 from privcal.source import Answer
 from tests.conftest import random_scores
 
@@ -38,14 +37,11 @@ class Scripted:
         self.fails_at = fails_at
         self.asked = 0
 
-    def answer(
-        self, query: Query, epsilon: object, request_id: str, asker: str, model: object
-    ) -> Answer:
+    def answer(self, question: privcal.Question, asker: str) -> Answer:
         self.asked += 1
         if self.asked - 1 == self.fails_at:
             raise privcal.Refused("over_budget")
-        key = privcal.privacy.ledger.Key.parse(asker, request_id)
-        return Answer(np.array([self.values[self.asked - 1]]), 1000, key)
+        return Answer(np.array([self.values[self.asked - 1]]), question)
 
 
 def test_with_much_budget_acc_t_comes_near_the_exact_fit() -> None:
@@ -99,7 +95,7 @@ def test_a_source_that_leaves_leaves_the_earlier_averages_too() -> None:
     assert result.map.temperature == alone.map.temperature
     assert result.dropped == {"leaves": "over_budget"}
     assert leaves.asked == 2
-    assert result.spent == (6e-6, 1e-6)
+    assert result.spent == pytest.approx((1.0, 1 / 6))
 
 
 def test_earlier_rounds_are_averaged_again_without_whoever_left() -> None:

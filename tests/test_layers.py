@@ -18,6 +18,7 @@ ORDER = [
     ["metrics"],
     ["queries", "fit"],
     ["privacy.epsilon"],
+    ["question"],
     ["privacy.mechanism", "privacy.policy", "privacy.marks", "privacy.accounts"],
     ["privacy.reservations", "privacy.approvals"],
     ["privacy.ledger"],

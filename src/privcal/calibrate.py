@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 import warnings
@@ -11,61 +10,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from privcal import methods
+from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, History, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
-from privcal.privacy.epsilon import NANO, from_nano, to_nano
-from privcal.privacy.ledger import Asking, Key
+from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import Hats, Query
+from privcal.question import Question, check_asker, check_campaign
 from privcal.scores import Scores
 from privcal.sketch.saved import Sketch
 from privcal.source import Answer, Source
 
 
-class Answers(Protocol):
-    """Anything that answers queries: a local Source, or a way to a distant one."""
+class Answerer(Protocol):
+    """Anything that answers questions: a local Source, or a way to a distant one."""
 
     @property
     def name(self) -> str | None: ...
 
-    def answer(
-        self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
-    ) -> Answer: ...
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question of a campaign, as every source gets it."""
-
-    campaign: str
-    round: int
-    index: int
-    nano_epsilon: int
-    query: Query
-    model: str | None
-
-    @property
-    def request_id(self) -> str:
-        return f"{self.campaign}/{self.round}/{self.index}"
-
-    def asked_by(self, asker: str) -> Asking:
-        """As a ledger is offered it."""
-        # Where a later question looks depends on the answers: only the first are known.
-        key, known = Key.parse(asker, self.request_id), self.round == 0
-        return Asking(key, self.query, self.nano_epsilon, known)
-
-    def text(self) -> str:
-        """The one spelling of a question: what is recorded, and what is signed."""
-        facts = {**vars(self), "query": self.query.to_dict()}
-        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    def answer(self, question: Question, asker: str) -> Answer: ...
 
 
 class Panel(Protocol):
@@ -95,10 +65,10 @@ class Panel(Protocol):
         ...
 
 
-class Here:
+class LocalPanel:
     """Sources in this process, asked one after the other."""
 
-    def __init__(self, sources: Sequence[Answers], asker: str) -> None:
+    def __init__(self, sources: Sequence[Answerer], asker: str) -> None:
         if not sources:
             raise InputError("there are no sources to ask")
         _check_distinct(sources)
@@ -113,20 +83,17 @@ class Here:
         if not questions:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
-        asked = [question.asked_by(self.asker) for question in questions]
-        self._campaign, model = questions[0].campaign, questions[0].model
-        found = {
-            name: source.offer(asked, self._campaign, self.asker, model)
-            for name, source in own.items()
-        }
-        refused = {name: code for name, code in found.items() if code is not None}
-        _check_alike({name: s for name, s in own.items() if name not in refused}, model)
+        self._campaign = questions[0].campaign
+        codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
+        refused = {name: code for name, code in codes.items() if code is not None}
+        willing = {name: source for name, source in own.items() if name not in refused}
+        _check_alike(willing, questions[0].model)
         return refused
 
     def release(self) -> None:
         for source in self._sources.values():
             if isinstance(source, Source) and self._campaign is not None:
-                source.release(self.asker, self._campaign)
+                source.release(self._campaign, self.asker)
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -134,13 +101,7 @@ class Here:
         for name in names:
             try:
                 with _undisturbed():
-                    answer: Answer | Exception = self._sources[name].answer(
-                        question.query,
-                        Fraction(question.nano_epsilon, NANO),
-                        question.request_id,
-                        self.asker,
-                        question.model,
-                    )
+                    answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
             yield name, answer
@@ -213,7 +174,7 @@ class SourceDropped(UserWarning):
 
 
 def calibrate(
-    sources: Sequence[Answers] | Panel,
+    sources: Sequence[Answerer] | Panel,
     method: str = "acc-t",
     epsilon: float = 1.0,
     *,
@@ -250,18 +211,16 @@ def calibrate(
     or more of them can (see `privcal.plausible`); what it was charged stays spent.
     """
     chosen = methods.make(method, **options)
-    if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
-        raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
-    panel: Panel = sources if hasattr(sources, "ask") else Here(sources, asker)  # type: ignore[assignment]
+    min_sources = whole("min_sources", min_sources, 1)
+    panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
     rows = panel.rows_per_person
     if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
         options["rows_per_person"] = rows  # the most noise that any of them adds
         chosen = methods.make(method, **options)
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
-    Key.parse(panel.asker, campaign)  # complain now rather than through every source's refusal
-    if "/" in campaign:
-        raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
+    check_asker(panel.asker)  # complain now rather than through every source's refusal
+    check_campaign(campaign)
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
         run.check(plan(chosen, nano))
@@ -340,8 +299,7 @@ class _Run:
 
     def _when_approved(self, questions: Sequence[Question]) -> str:
         """What an asker tells the owners, and does afterwards."""
-        asked = [(q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions]
-        digest = approvals.digest(self.panel.asker, self.campaign, asked)
+        digest = approvals.digest(self.panel.asker, questions)
         return (
             f"; once it is approved, ask again as campaign {self.campaign} (--campaign "
             f"{self.campaign}); the digest of its questions is {digest}"
@@ -442,7 +400,7 @@ class _Run:
         if isinstance(answer, Answer):
             values = np.asarray(answer.values, np.float64)
             if values.shape == (question.query.length,) and np.isfinite(values).all():
-                self.nano_spent[name] += answer.nano_epsilon
+                self.nano_spent[name] += question.nano_epsilon
                 if impossible(values):
                     self._leave(name, IMPLAUSIBLE, "its answer is beyond what any sum can be")
                     return None
@@ -461,7 +419,7 @@ class _Run:
         warnings.warn(f"{name} left in round {self.round + 1}: {said}", SourceDropped, stacklevel=6)
 
 
-def _rows_per_person(source: Answers) -> int:
+def _rows_per_person(source: Answerer) -> int:
     try:
         return int(getattr(source, "rows_per_person", 1))
     except Refused:  # its ledger is missing: it will not answer
@@ -472,7 +430,7 @@ def _why(code: str) -> str:
     return f"{code}, {REFUSALS[code]}" if code in REFUSALS else code
 
 
-def _names(sources: Sequence[Answers]) -> list[str]:
+def _names(sources: Sequence[Answerer]) -> list[str]:
     """What each source is called; where two have one name, the ids of their ledgers tell them apart."""
     names = [s.name or f"source {i}" for i, s in enumerate(sources, 1)]
     often = Counter(names)
@@ -505,7 +463,7 @@ def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
             )
 
 
-def _check_distinct(sources: Sequence[Answers]) -> None:
+def _check_distinct(sources: Sequence[Answerer]) -> None:
     """Sources that share a ledger would be given each other's stored answers."""
     if len({id(s) for s in sources}) < len(sources):
         raise InputError("the same source is given twice")

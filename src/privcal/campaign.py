@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from privcal.calibrate import Panel, Question
+from privcal.calibrate import Panel
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.files import replacing
-from privcal.privacy.ledger import Key
+from privcal.question import Question
 from privcal.source import Answer
 
 PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
@@ -169,13 +169,12 @@ class Recorded:
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
-        key = Key.parse(self.asker, question.request_id)
         settled = self._campaign.settled(question)
         missing = []
         for name in names:
             kept = self._campaign.kept(name, question)
             if kept is not None:
-                yield name, Answer(np.array(kept[0]), question.nano_epsilon, key, kept[1])
+                yield name, Answer(np.array(kept[0]), question, kept[1])
             elif settled:
                 yield name, _problem(self._campaign.why_left(name, question))
             elif name not in self._panel.names:

@@ -33,12 +33,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID, CellHistogram, Hats, Histogram, Query
+from privcal.question import Question
 from privcal.scores import BoolArray, FloatArray
 
 IMPLAUSIBLE = "implausible"
@@ -76,37 +76,27 @@ _COUNTS = (Histogram, CellHistogram, Hats)
 """Queries that count rows in cells; the others are sums, which may have either sign."""
 
 
-class Asked(Protocol):
-    """What was asked, and for how much."""
-
-    @property
-    def query(self) -> Query: ...
-
-    @property
-    def nano_epsilon(self) -> int: ...
-
-
 def impossible(values: FloatArray) -> bool:
     """Whether these are no sums at all: those of a source stay below 2⁶² on the grid."""
     return not bool((np.abs(values) < 2**62 / GRID).all())  # NaN is not below either
 
 
-def beyond(values: Sequence[int], max_rows: int, rows_per_person: int, asked: Asked) -> bool:
+def beyond(values: Sequence[int], max_rows: int, rows_per_person: int, question: Question) -> bool:
     """Whether no honest source of so many rows answers this (on the grid), but with `BEYOND`.
 
     The exact sums of n rows are at most n bounds in L1. Each number's noise is at most t with
     probability above 1 − 2 exp(−tε/Δ), so for k numbers t = Δ/ε · log(2k / BEYOND) is exceeded
     by any of them with probability below `BEYOND`.
     """
-    bound = asked.query.bound
-    scale = rows_per_person * bound * NANO / asked.nano_epsilon
+    bound = question.query.bound
+    scale = rows_per_person * bound * NANO / question.nano_epsilon
     noise = scale * math.log(2 * len(values) / BEYOND)
     return sum(max(0.0, abs(v) - noise) for v in values) > max_rows * bound
 
 
 def implausible(
     answers: Sequence[FloatArray],
-    asked: Sequence[Asked],
+    questions: Sequence[Question],
     rows_per_person: int = 1,
     numbers: int | None = None,
 ) -> BoolArray:
@@ -122,7 +112,7 @@ def implausible(
     questions cost the same, as the rounds of every search do. (More than two would tell sources
     that are merely unlike the others from them, too.)
     """
-    newest = asked[-1]
+    newest = questions[-1]
     sources, length = answers[-1].shape
     if sources < FEWEST:
         return np.zeros(sources, bool)
@@ -130,8 +120,8 @@ def implausible(
     scale = rows_per_person * newest.query.sensitivity * NANO / newest.nano_epsilon
     deviations = _deviations(answers[-1], newest.query)
     odd = _jump(deviations, scale, chance)
-    if len(asked) > 1 and asked[-2].query.kind == newest.query.kind:
-        before = _deviations(answers[-2], asked[-2].query)
+    if len(questions) > 1 and questions[-2].query.kind == newest.query.kind:
+        before = _deviations(answers[-2], questions[-2].query)
         odd |= _jump(np.minimum(deviations, before), scale / 2, chance)
     return odd
 

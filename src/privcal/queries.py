@@ -23,7 +23,6 @@ contributes, so that nothing is lost to the clipping.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -114,11 +113,6 @@ class Query(ABC):
     def canonical(self) -> str:
         """The one JSON spelling of this query."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-
-    def digest(self, nano_epsilon: int, model: str | None = None) -> str:
-        """Identifies the query together with the ε it is asked with, and the model it is about."""
-        about = "" if model is None else f"|{model}"
-        return hashlib.sha256(f"{self.canonical()}|{nano_epsilon}{about}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

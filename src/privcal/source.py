@@ -7,22 +7,21 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from privcal import queries
 from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
 from privcal.privacy.accounts import person_hash
-from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.ledger import Asking, Facts, Key, Ledger, Unit
+from privcal.privacy.epsilon import from_nano
+from privcal.privacy.ledger import Facts, Ledger, Unit
 from privcal.privacy.mechanism import add_noise
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID, Query
+from privcal.question import Question, check_asker, own_copy
 from privcal.scores import FloatArray, IntArray, Scores
 
 LOCAL_BOUNDS = (0.5, 3.0)
@@ -31,20 +30,20 @@ LOCAL_BOUNDS = (0.5, 3.0)
 
 @dataclass(frozen=True)
 class Answer:
-    """What leaves a source: noisy values, the ε charged for them, the key they were asked under.
+    """What leaves a source: noisy values, and the question they answer.
 
     `ledger` is the random id of the ledger that was charged: two answers with one id are about
     the same people, whatever the source is called.
     """
 
     values: FloatArray
-    nano_epsilon: int
-    key: Key
+    question: Question
     ledger: str = ""
 
     @property
     def epsilon(self) -> float:
-        return from_nano(self.nano_epsilon)
+        """The ε that was charged."""
+        return self.question.epsilon
 
 
 class Rows(Protocol):
@@ -158,48 +157,27 @@ class Source:
     def __repr__(self) -> str:
         return f"Source({self.name or 'unnamed'}, {self.ledger!r})"  # no row count: it is private
 
-    def answer(
-        self,
-        query: Query,
-        epsilon: float | Fraction,
-        request_id: str,
-        asker: str = "local",
-        model: str | None = None,
-    ) -> Answer:
-        """The noisy answer to `query` for `epsilon`, or `Refused` with a fixed code.
+    def answer(self, question: Question, asker: str = "local") -> Answer:
+        """The noisy answer to a question, or `Refused` with a fixed code.
 
-        `request_id` is "campaign/round/index" (or just a campaign). The same asker asking the
-        same under the same id gets the same answer again, free of charge.
+        The same asker asking the same again gets the same answer again, free of charge.
 
-        Request, policy, key and charge come before the rows are looked at: whatever is refused
+        Question, policy, ledger and charge come before the rows are looked at: whatever is refused
         with another code than `unavailable` is refused whatever the rows are.
         """
-        nano = to_nano(epsilon)
-        try:
-            key = Key.parse(asker, request_id)
-            query = queries.parse(query.to_dict())  # our own copy decides what it means
-            _check_name(model)
-        except (InputError, AttributeError) as error:
-            raise Refused("bad_request") from error
+        [question] = _own_copies([question], asker)
         terms = self._terms()
-        asked = Asking(key, query, nano)
-        self._check([asked], terms, asker, model)
-        values = self.ledger.charge(asked, terms.policy, self.model or model)
+        asked = self._allowed([question], asker, terms)[0]
+        values = self.ledger.charge(asked, asker, terms.policy)
         if values is None:
             try:
-                values = self._draw(query, key, nano, terms)
+                values = self._draw(asked, asker, terms)
             except Exception as error:  # whatever it is may tell of the rows
                 raise Refused("unavailable") from error
-            self.ledger.store(key, values)
-        return Answer(np.asarray(values, np.float64) / GRID, nano, key, terms.facts.id)
+            self.ledger.store(asked, asker, values)
+        return Answer(np.asarray(values, np.float64) / GRID, question, terms.facts.id)
 
-    def offer(
-        self,
-        asked: Sequence[Asking],
-        campaign: str,
-        asker: str = "local",
-        model: str | None = None,
-    ) -> str | None:
+    def offer(self, questions: Sequence[Question], asker: str = "local") -> str | None:
         """Why this source would not answer all that a campaign is going to ask; None: it will.
 
         Nothing is charged, and rows play no part. Where it would answer, what that costs is kept
@@ -209,22 +187,17 @@ class Source:
         but noise.
         """
         try:
-            Key.parse(asker, campaign)
-            _check_name(model)
-            asked = [replace(one, query=queries.parse(one.query.to_dict())) for one in asked]
-        except (InputError, AttributeError):
-            return "bad_request"
-        try:
+            questions = _own_copies(questions, asker)
             terms = self._terms()
-            self._check(asked, terms, asker, model)
-            return self.ledger.reserve(asker, campaign, asked, terms.policy, self.model or model)
+            asked = self._allowed(questions, asker, terms)
+            return self.ledger.reserve(asked, asker, terms.policy)
         except Refused as refused:
             return refused.code
 
-    def release(self, asker: str, campaign: str) -> None:
+    def release(self, campaign: str, asker: str = "local") -> None:
         """Give back what a campaign has reserved and not used."""
         with suppress(Refused):  # a ledger that is gone has reserved nothing
-            self.ledger.release(asker, campaign)
+            self.ledger.release(campaign, asker)
 
     def _terms(self) -> Terms:
         facts, policy = self.ledger.terms()
@@ -233,17 +206,21 @@ class Source:
         except InputError as error:  # the narrower rules are for another model
             raise Refused("model") from error
 
-    def _check(self, asked: Sequence[Asking], terms: Terms, asker: str, model: str | None) -> None:
-        """Refused unless the terms allow these requests. Rows play no part."""
-        for one in asked:
-            terms.policy.check(one.query, one.nano_epsilon, asker, model)
-        if model is not None and self.model is not None and model != self.model:
+    def _allowed(self, questions: Sequence[Question], asker: str, terms: Terms) -> list[Question]:
+        """These questions about the model at hand; Refused unless the terms allow all of them.
+
+        Rows play no part.
+        """
+        for question in questions:
+            terms.policy.check(question, asker)
+        if self.model is not None and any(q.model not in (None, self.model) for q in questions):
             raise Refused("model")
         if not isinstance(self._data, Scores):
             try:
                 self._data.check_there()  # a share that is not mounted costs nobody's budget
             except InputError as error:
                 raise Refused("unavailable") from error
+        return [replace(question, model=self.model or question.model) for question in questions]
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person (or row) can change the exact sums, in L1 and grid points."""
@@ -308,16 +285,16 @@ class Source:
         most = self.max_rows * query.bound
         return np.clip(total, -most, most)
 
-    def _draw(self, query: Query, key: Key, nano: int, terms: Terms) -> list[int]:
+    def _draw(self, question: Question, asker: str, terms: Terms) -> list[int]:
         """The rows are looked at here, and nowhere before."""
         self._check_fits(terms)
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(key, persons, nano, terms.policy.nano_total)
+            return self.ledger.charge_persons(question, asker, persons, terms.policy.nano_total)
 
         by_person = terms.population_cap is None
-        exact = self._exact(query, terms, charge if by_person else None)
-        return self._noisy(exact, query, nano, terms)
+        exact = self._exact(question.query, terms, charge if by_person else None)
+        return self._noisy(exact, question.query, question.nano_epsilon, terms)
 
     def _noisy(
         self, exact: IntArray, query: Query, nano: int, terms: Terms | None = None
@@ -363,12 +340,13 @@ class Source:
         return self._known[secret]
 
 
-def _check_name(model: str | None) -> None:
-    """The owner may be shown it before anything is answered."""
-    if model is None:
-        return
-    if not isinstance(model, str) or not 0 < len(model) <= 200 or not model.isprintable():
-        raise InputError(f"a model's name must be 1 to 200 printable characters, not {model!r}")
+def _own_copies(questions: Sequence[Question], asker: str) -> list[Question]:
+    """These questions as our own copies, which decide what they mean; Refused for anything else."""
+    try:
+        check_asker(asker)
+        return [own_copy(question) for question in questions]
+    except (InputError, AttributeError) as error:
+        raise Refused("bad_request") from error
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:

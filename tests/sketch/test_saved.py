@@ -15,6 +15,7 @@ import privcal
 from privcal.calibrate import SourceDropped
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import GRID, Gap, Hats
+from privcal.question import Question
 from privcal.sketch import Entry, Reading, Sketch, evaluate_privately, merge
 from privcal.sketch.noise import UNCLEAR, noise_variance
 from tests.conftest import random_scores
@@ -120,7 +121,7 @@ def test_one_source_with_one_row_is_drowned_and_said_to_be() -> None:
     source = privcal.Source(
         random_scores(1), privcal.Policy(epsilon=0.01), name="only", ledger=None
     )
-    values = tuple(source.answer(QUERY, 0.01, "r").values.tolist())
+    values = tuple(source.answer(Question.of(QUERY, 0.01, "r")).values.tolist())
     # Noise of standard deviation 141 in 14 numbers; whatever came out, its sum is no signal.
     quiet = tuple(v - sum(values) / len(values) for v in values)
     small = Sketch(QUERY, (Entry("only", "acme", "r", NANO // 100, quiet),))

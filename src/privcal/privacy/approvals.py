@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from privcal.question import Question
 
 WAITING, WAITING_OF_ONE = 100, 10
 """Campaigns that are remembered as waiting: in all, and of one asker."""
@@ -27,7 +29,7 @@ CREATE TABLE IF NOT EXISTS waiting (
 
 
 @dataclass(frozen=True)
-class Terms:
+class Proposal:
     """What a campaign asks, as its owner sees it and approves it."""
 
     asker: str
@@ -40,7 +42,7 @@ class Terms:
     digest: str
     """Of the questions, each in its one spelling: asker and owner can compare it."""
 
-    def cover(self, other: Terms) -> bool:
+    def cover(self, other: Proposal) -> bool:
         """Whether whoever approved this approved the other too."""
         return (
             (self.asker, self.campaign, self.model) == (other.asker, other.campaign, other.model)
@@ -52,54 +54,56 @@ class Terms:
         return json.dumps(vars(self), sort_keys=True)
 
     @classmethod
-    def of(cls, text: str) -> Terms:
+    def of(cls, text: str) -> Proposal:
         facts: dict[str, Any] = json.loads(text)
-        terms = cls(**{**facts, "kinds": tuple(facts["kinds"])})
-        if not isinstance(terms.nano, int) or not isinstance(terms.requests, int):
-            raise TypeError(f"these are not the terms of a campaign: {text}")
-        return terms
+        proposal = cls(**{**facts, "kinds": tuple(facts["kinds"])})
+        if not isinstance(proposal.nano, int) or not isinstance(proposal.requests, int):
+            raise TypeError(f"these are not the proposal of a campaign: {text}")
+        return proposal
 
 
-def digest(asker: str, campaign: str, questions: Iterable[tuple[int, int, int, str]]) -> str:
-    """Of a campaign's questions: round, index, nano-ε and the query's one spelling of each."""
-    text = json.dumps([asker, campaign, sorted(questions)], separators=(",", ":"))
+def digest(asker: str, questions: Sequence[Question]) -> str:
+    """Identifies what a campaign asks, whatever the order of its questions."""
+    asked = sorted((q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions)
+    text = json.dumps([asker, questions[0].campaign, asked], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def note(db: sqlite3.Connection, terms: Terms, time: str, *, first: bool) -> None:
+def note(db: sqlite3.Connection, proposal: Proposal, time: str, *, first: bool) -> None:
     """Remember that this waits. With `first`, only if nothing of the campaign does already."""
     db.execute(SCHEMA)
     known = db.execute(
-        "SELECT what FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+        "SELECT what FROM waiting WHERE asker = ? AND campaign = ?",
+        (proposal.asker, proposal.campaign),
     ).fetchone()
-    if known is not None and (first or known[0] == terms.text()):
+    if known is not None and (first or known[0] == proposal.text()):
         return
     db.execute(
         "INSERT OR REPLACE INTO waiting (asker, campaign, what, time) VALUES (?, ?, ?, ?)",
-        (terms.asker, terms.campaign, terms.text(), time),
+        (proposal.asker, proposal.campaign, proposal.text(), time),
     )
     for whose, most in (("asker = ?", WAITING_OF_ONE), ("? != ''", WAITING)):
         db.execute(
             "DELETE FROM waiting WHERE number IN (SELECT number FROM waiting WHERE "
             f"{whose} ORDER BY number DESC LIMIT -1 OFFSET ?)",
-            (terms.asker, most),
+            (proposal.asker, most),
         )
 
 
-def waiting(db: sqlite3.Connection) -> list[tuple[Terms, str]]:
+def waiting(db: sqlite3.Connection) -> list[tuple[Proposal, str]]:
     """What waits, and since when, the oldest first; a row that does not parse is left out."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'waiting'").fetchone():
         return []
     found = []
     for what, time in db.execute("SELECT what, time FROM waiting ORDER BY number"):
         try:
-            found.append((Terms.of(what), str(time)))
+            found.append((Proposal.of(what), str(time)))
         except (ValueError, TypeError, KeyError):
             continue  # the campaign asks again, and is noted anew
     return found
 
 
-def forget(db: sqlite3.Connection, terms: Terms) -> None:
+def forget(db: sqlite3.Connection, proposal: Proposal) -> None:
     db.execute(
-        "DELETE FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+        "DELETE FROM waiting WHERE asker = ? AND campaign = ?", (proposal.asker, proposal.campaign)
     )

@@ -50,11 +50,12 @@ from typing import Any, Literal
 
 from privcal.errors import InputError, Refused
 from privcal.privacy import accounts, approvals, reservations
+from privcal.privacy.approvals import Proposal
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.marks import Head, Known, Marks, connect, default_marks, locked, reading
 from privcal.privacy.policy import Policy
 from privcal.privacy.reservations import Reservation
-from privcal.queries import Query
+from privcal.question import Question, check_name
 
 APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
 VERSION = 2
@@ -90,52 +91,15 @@ CREATE INDEX by_kind ON entry (kind, seq);
 
 @dataclass(frozen=True)
 class Key:
-    """What names a request: who asks, in which campaign, in which round, the how-manieth."""
+    """The name of a charged question: who asked it, and its place in a campaign."""
 
     asker: str
     campaign: str
     round: int = 0
     index: int = 0
 
-    @classmethod
-    def parse(cls, asker: str, request_id: str) -> Key:
-        """From the readable form: "campaign/round/index", or "campaign" for the first of all."""
-        if not isinstance(asker, str) or not isinstance(request_id, str):
-            raise InputError("asker and request id must be text")
-        campaign, *numbers = request_id.split("/")
-        try:
-            whole = [int(n) for n in numbers if n.isascii() and n.isdigit()]
-            if (
-                len(whole) != len(numbers)
-                or len(whole) not in (0, 2)
-                or max(whole, default=0) >= 2**31
-            ):
-                raise ValueError
-        except ValueError:
-            raise InputError(
-                f"request id must look like campaign or campaign/round/index, not {request_id!r}"
-            ) from None
-        for what, name in (("asker", asker), ("campaign", campaign)):
-            if not name or len(name) > 200 or not name.isprintable():
-                raise InputError(f"{what} must be 1 to 200 printable characters, not {name!r}")
-        return cls(asker, campaign, *whole)
-
     def __str__(self) -> str:
         return f"{self.campaign}/{self.round}/{self.index}"
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A question that is asked, or going to be; `known` where it is to the last parameter."""
-
-    key: Key
-    query: Query
-    nano_epsilon: int
-    known: bool = True
-
-    def conflicts(self, row: sqlite3.Row, model: str | None) -> bool:
-        """Whether what was charged under this key is something else."""
-        return self.known and row["digest"] != self.query.digest(self.nano_epsilon, model)
 
 
 @dataclass(frozen=True)
@@ -261,29 +225,29 @@ class Ledger:
 
     # --- what a source does -------------------------------------------------------------
 
-    def charge(self, asked: Asking, policy: Policy, model: str | None = None) -> list[int] | None:
-        """Charge a request durably, or return the answer it already has, or raise Refused.
+    def charge(self, question: Question, asker: str, policy: Policy) -> list[int] | None:
+        """Charge a question durably, or return the answer it already has, or raise Refused.
 
-        None means: charged, and the caller must now draw the answer and `store` it. `model` is
-        what the answer is about: a stored one is never given for another model.
+        None means: charged, and the caller must now draw the answer and `store` it. A stored
+        answer is never given for another model than the question's.
         """
-        key, nano = asked.key, asked.nano_epsilon
+        nano = question.nano_epsilon
         with self._changing() as db:
-            row = _find(db, key)
+            row = _find(db, question, asker)
             if row is not None:
-                if asked.conflicts(row, model):
+                if row["digest"] != question.digest():
                     raise Refused("id_conflict")
                 return _stored(row)
             if _policy(db).budget != policy.budget:
                 raise Refused("unavailable")  # the owner changed it since the policy was looked at
-            refused = _disapproval(db, policy, [asked], nano, model, offered=False)
+            refused = _disapproval(db, policy, [question], asker, nano, offered=False)
             if refused is None:
                 now = _now().timestamp()
                 held = reservations.live(db, now)
-                own = held.pop((key.asker, key.campaign), None)
-                _check_payable(db, policy, key.asker, nano, 1, list(held.values()), own)
-                what = asked.query.canonical()
-                _append(db, CHARGE, what, nano, key, asked.query.digest(nano, model))
+                own = held.pop((asker, question.campaign), None)
+                _check_payable(db, policy, asker, nano, 1, list(held.values()), own)
+                key = Key(asker, question.campaign, question.round, question.index)
+                _append(db, CHARGE, question.query.canonical(), nano, key, question.digest())
                 if own is not None:  # whatever it did not foresee comes out of it too
                     left, requests = max(0, own.nano - nano), max(0, own.requests - 1)
                     used = replace(own, nano=left, requests=requests, seen=now)
@@ -292,21 +256,23 @@ class Ledger:
             raise Refused(refused)
         return None
 
-    def charge_persons(self, key: Key, persons: set[bytes], nano: int, cap: int) -> set[bytes]:
-        """Charge each person (by `person_hash`) for a charged request; who may count in it."""
+    def charge_persons(
+        self, question: Question, asker: str, persons: set[bytes], cap: int
+    ) -> set[bytes]:
+        """Charge each person (by `person_hash`) for a charged question; who may count in it."""
         with self._changing() as db:  # with the mark: a copy from before this must not pass
-            row = _find(db, key)
+            row = _find(db, question, asker)
             if row is None or row["answer"] is not None:
                 raise Refused("lost")
             _check_accounts(db)
-            may = accounts.charge(db, persons, nano, cap - _written_off(db))
+            may = accounts.charge(db, persons, question.nano_epsilon, cap - _written_off(db))
             _append(db, PERSONS, accounts.digest(db))
             return may
 
-    def store(self, key: Key, answer: list[int]) -> None:
-        """Commit the answer of a charged request. Only after this may it leave."""
+    def store(self, question: Question, asker: str, answer: list[int]) -> None:
+        """Commit the answer to a charged question. Only after this may it leave."""
         with self._open() as db, _transaction(db):
-            row = _find(db, key)
+            row = _find(db, question, asker)
             if row is None or row["answer"] is not None:
                 raise Refused("lost")
             text = json.dumps(answer)
@@ -315,38 +281,33 @@ class Ledger:
                 (text, _hash((row["hash"], text)), row["seq"]),
             )
 
-    def reserve(
-        self,
-        asker: str,
-        campaign: str,
-        asked: Sequence[Asking],
-        policy: Policy,
-        model: str | None = None,
-    ) -> str | None:
+    def reserve(self, questions: Sequence[Question], asker: str, policy: Policy) -> str | None:
         """Keep what these questions cost for their campaign, or say why they could not all be paid.
 
         Nothing is charged. What was answered before costs nothing again, and what the campaign
         had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
         no other campaign is charged what this one needs; to offer again makes it no longer.
         """
-        keys = {one.key for one in asked}
-        ours = {(key.asker, key.campaign) for key in keys} <= {(asker, campaign)}
-        if not ours or len(keys) < len(asked):
+        places = {(question.round, question.index) for question in questions}
+        names = {(question.campaign, question.model) for question in questions}
+        if len(names) != 1 or len(places) < len(questions):
             return "bad_request"
+        campaign = questions[0].campaign
         with self._changing() as db:
             new = []
-            for one in asked:
-                row = _find(db, one.key)
+            for question in questions:
+                row = _find(db, question, asker)
                 if row is None:
-                    new.append(one)
-                elif one.conflicts(row, model):
+                    new.append(question)
+                # Where a later question looks depends on the answers: only the first are known.
+                elif question.round == 0 and row["digest"] != question.digest():
                     return "id_conflict"
                 # One that was lost costs nothing more. Its source leaves at that question: left
                 # out from the start, it would change the questions that others have answered.
             if not new:
                 return None
-            need = sum(one.nano_epsilon for one in new)
-            if waits := _disapproval(db, policy, asked, need, model, offered=True):
+            need = sum(question.nano_epsilon for question in new)
+            if waits := _disapproval(db, policy, questions, asker, need, offered=True):
                 return waits
             now = _now().timestamp()
             held = reservations.live(db, now)
@@ -365,7 +326,7 @@ class Ledger:
             reservations.keep(db, replace(mine, nano=need, requests=len(new)), now)
         return None
 
-    def release(self, asker: str, campaign: str) -> None:
+    def release(self, campaign: str, asker: str) -> None:
         """Give back what a campaign has reserved and not used."""
         with self._open() as db, _transaction(db):
             reservations.drop(db, asker, campaign)
@@ -430,24 +391,24 @@ class Ledger:
             if policy != old:
                 _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
 
-    def waiting(self) -> list[tuple[approvals.Terms, str]]:
+    def waiting(self) -> list[tuple[Proposal, str]]:
         """The campaigns that wait for the owner's approval, and since when, the oldest first."""
         with self._open() as db:
             return approvals.waiting(db)
 
-    def approve(self, terms: approvals.Terms) -> None:
-        """Let a waiting campaign ask what `terms` say and no more. It is recorded.
+    def approve(self, proposal: Proposal) -> None:
+        """Let a waiting campaign ask what it proposes and no more. It is recorded.
 
         Where it asks for something else by now, that is an InputError: the owner has not seen it.
         """
         with self._changing() as db:
-            if terms not in (one for one, _ in approvals.waiting(db)):
+            if proposal not in (waiting for waiting, _ in approvals.waiting(db)):
                 raise InputError(
-                    f"campaign {terms.campaign!r} of {terms.asker!r} does not wait for approval, or "
+                    f"campaign {proposal.campaign!r} of {proposal.asker!r} does not wait for approval, or "
                     "asks for something else by now; look again with: privcal ledger waiting"
                 )
-            _append(db, APPROVED, terms.text())
-            approvals.forget(db, terms)
+            _append(db, APPROVED, proposal.text())
+            approvals.forget(db, proposal)
 
     def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
         """Record data that this ledger is for: the same people. `known` is for the marks."""
@@ -676,8 +637,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 def _new_facts(name: str, unit: Unit, place: str | None, policy: Policy) -> Facts:
     if unit not in UNITS:
         raise InputError(f"the unit of protection must be row or person, not {unit!r}")
-    if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
-        raise InputError(f"a source's name must be 1 to 200 printable characters, not {name!r}")
+    check_name("a source's name", name)
     _check_fits(policy, unit)
     return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, place, _stamp(_now()))
 
@@ -755,10 +715,11 @@ def _head(db: sqlite3.Connection) -> Head:
     return Head(row["seq"], _checked(row)["hash"], row["spent"])
 
 
-def _find(db: sqlite3.Connection, key: Key) -> sqlite3.Row | None:
+def _find(db: sqlite3.Connection, question: Question, asker: str) -> sqlite3.Row | None:
+    """The entry that charged the question with this name, or None."""
     row: sqlite3.Row | None = db.execute(
         "SELECT * FROM entry WHERE asker = ? AND campaign = ? AND round = ? AND place = ?",
-        (key.asker, key.campaign, key.round, key.index),
+        (asker, question.campaign, question.round, question.index),
     ).fetchone()
     return None if row is None else _checked(row)
 
@@ -852,9 +813,9 @@ def _recent(db: sqlite3.Connection, most: int) -> int:
 def _disapproval(
     db: sqlite3.Connection,
     policy: Policy,
-    asked: Sequence[Asking],
+    questions: Sequence[Question],
+    asker: str,
     nano: int,
-    model: str | None,
     offered: bool,
 ) -> str | None:
     """A code, and the campaign is noted as waiting, unless its owner approved these questions.
@@ -863,21 +824,18 @@ def _disapproval(
     """
     if not policy.approve:
         return None
-    asker, campaign = asked[0].key.asker, asked[0].key.campaign
-    texts = [
-        (one.key.round, one.key.index, one.nano_epsilon, one.query.canonical()) for one in asked
-    ]
-    wanted = approvals.Terms(
+    campaign = questions[0].campaign
+    wanted = Proposal(
         asker,
         campaign,
-        model,
-        tuple(sorted({one.query.kind for one in asked})),
-        len(asked),
+        questions[0].model,
+        tuple(sorted({question.query.kind for question in questions})),
+        len(questions),
         nano + _spent_by(db, asker, campaign),
-        approvals.digest(asker, campaign, texts),
+        approvals.digest(asker, questions),
     )
     rows = db.execute("SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC", (APPROVED,))
-    if any(approvals.Terms.of(_checked(row)["what"]).cover(wanted) for row in rows):
+    if any(Proposal.of(_checked(row)["what"]).cover(wanted) for row in rows):
         return None
     approvals.note(db, wanted, _stamp(_now()), first=not offered)
     return "awaiting_approval"

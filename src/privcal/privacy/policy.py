@@ -9,7 +9,8 @@ from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.queries import FAMILY, Query
+from privcal.queries import FAMILY
+from privcal.question import Question
 
 MAX_ROWS_PER_PERSON = 1000
 BUDGETS = ("population", "person")
@@ -190,17 +191,17 @@ class Policy:
         epsilon = (self.epsilon_by_asker or {}).get(asker)
         return None if epsilon is None else to_nano(epsilon)
 
-    def check(self, query: Query, nano_epsilon: int, asker: str, model: str | None) -> None:
-        """Raise Refused unless these rules allow the request. Rows play no part."""
+    def check(self, question: Question, asker: str) -> None:
+        """Raise Refused unless these rules allow the question. Rows play no part."""
         if self.askers is not None and asker not in self.askers:
             raise Refused("asker")
-        if self.queries is not None and query.kind not in self.queries:
+        if self.queries is not None and question.query.kind not in self.queries:
             raise Refused("query")
-        if self.model is not None and model is not None and model != self.model:
+        if None not in (self.model, question.model) and question.model != self.model:
             raise Refused("model")
-        if nano_epsilon > self.nano_per_request:
+        if question.nano_epsilon > self.nano_per_request:
             raise Refused("over_request_limit")
-        if nano_epsilon < self.nano_minimum:
+        if question.nano_epsilon < self.nano_minimum:
             raise Refused("under_minimum")
 
 

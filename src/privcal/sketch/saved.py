@@ -21,9 +21,9 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.maps import CurveMap
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, from_nano
-from privcal.privacy.ledger import Key
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
 from privcal.queries import GRID, Hats
+from privcal.question import check_asker, check_campaign
 from privcal.scores import FloatArray, Scores
 from privcal.sketch.evaluation import PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
@@ -58,11 +58,10 @@ class Entry:
         if not isinstance(self.ledger, str):
             raise InputError(f"{said}: its ledger must be an id, not {self.ledger!r}")
         try:
-            key = Key.parse(self.asker, self.campaign)
+            check_asker(self.asker)
+            check_campaign(self.campaign)
         except InputError as error:
             raise InputError(f"{said}: {error}") from None
-        if str(key.campaign) != self.campaign:
-            raise InputError(f"{said}: a campaign's name cannot contain a slash")
         _whole(said, "nano_epsilon", self.nano_epsilon, MAX_EPSILON * NANO)
         _whole(said, "rows_per_person", self.rows_per_person, MAX_ROWS_PER_PERSON)
         if not isinstance(self.values, (list, tuple)):
