@@ -21,6 +21,8 @@ ORDER = [
     ["question"],
     ["privacy.mechanism", "privacy.policy", "privacy.marks", "privacy.accounts"],
     ["privacy.reservations", "privacy.approvals"],
+    ["privacy.chain"],
+    ["privacy.charging"],
     ["privacy.ledger"],
     ["privacy.opening"],
     ["source"],

@@ -16,8 +16,9 @@ import numpy as np
 from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
 from privcal.privacy.accounts import person_hash
+from privcal.privacy.chain import Facts, Unit
 from privcal.privacy.epsilon import from_nano
-from privcal.privacy.ledger import Facts, Ledger, Unit
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.mechanism import add_noise
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID, Query

@@ -69,7 +69,7 @@ def test_the_accounts_are_those_of_everybody_by_themselves(
     requests: list[tuple[set[str], int]], cap: int
 ) -> None:
     with sqlite3.connect(":memory:", isolation_level=None) as db:
-        db.executescript(accounts.SCHEMA)
+        db.executescript(accounts.ACCOUNT_TABLES)
         spent: dict[str, int] = {}
         for present, nano in requests:
             hashes = {person_hash(who, b"k"): who for who in present}
@@ -93,7 +93,7 @@ def test_a_person_more_or_less_changes_nobody_elses_share(
 ) -> None:
     def told(without: set[str]) -> list[set[bytes]]:
         with sqlite3.connect(":memory:", isolation_level=None) as db:
-            db.executescript(accounts.SCHEMA)
+            db.executescript(accounts.ACCOUNT_TABLES)
             return [
                 accounts.charge(db, {person_hash(p, b"k") for p in present - without}, nano, cap)
                 for present, nano in requests
@@ -193,7 +193,7 @@ def test_a_budget_for_persons_needs_ids_and_cannot_change_after_a_charge(
     with pytest.raises(privcal.InputError, match="needs person ids"):
         privcal.Ledger.create(tmp_path / "rows.db", POLICY, unit="row")
     assert not (tmp_path / "rows.db").exists()
-    with pytest.raises(privcal.InputError, match="population or person"):
+    with pytest.raises(privcal.InputError, match="population, person"):
         privcal.Policy(budget="household")
     ledger = privcal.Ledger(path)
     ledger.set_policy(privcal.Policy())

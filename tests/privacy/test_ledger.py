@@ -14,8 +14,8 @@ import pytest
 
 import privcal
 from privcal import source as source_module
+from privcal.privacy.chain import Key
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Key
 from privcal.queries import Gap, Nll
 from privcal.question import Question
 from tests.conftest import random_scores

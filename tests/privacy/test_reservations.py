@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import privcal
 from privcal.calibrate import SourceDropped
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.reservations import AT_ONCE, RESERVED_FOR
+from privcal.privacy.reservations import RESERVATIONS_OF_ONE, RESERVED_FOR
 from privcal.queries import Gap, Nll
 from privcal.question import Question
 from tests.conftest import random_scores
@@ -39,7 +39,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("privcal.privacy.ledger._now", clock)
+    monkeypatch.setattr("privcal.privacy.chain.now", clock)
     return clock
 
 
@@ -164,22 +164,22 @@ def test_an_offer_is_of_one_campaign_about_one_model_and_no_question_comes_twice
 
 
 def test_what_is_refused_takes_no_reservation_from_its_asker(path: Path) -> None:
-    for n in range(AT_ONCE):
+    for n in range(RESERVATIONS_OF_ONE):
         assert offer(path, f"c{n}", 0.01) is None
     assert offer(path, "too much", 0.6, count=2) == "over_budget"
     assert {one.campaign for one in privcal.Ledger(path).reserved()} == {
-        f"c{n}" for n in range(AT_ONCE)
+        f"c{n}" for n in range(RESERVATIONS_OF_ONE)
     }
 
 
 def test_one_asker_has_few_reservations_and_is_not_locked_out_by_runs_that_died(path: Path) -> None:
-    for n in range(AT_ONCE):
+    for n in range(RESERVATIONS_OF_ONE):
         assert offer(path, f"c{n}", 0.01) is None
     assert offer(path, "c", 0.01, asker="acme") is None
     assert offer(path, "one more", 0.01) is None
     held = [(one.asker, one.campaign) for one in privcal.Ledger(path).reserved()]
     assert ("local", "c0") not in held, "the one idle for longest made way"
-    assert len(held) == AT_ONCE + 1
+    assert len(held) == RESERVATIONS_OF_ONE + 1
     assert ("acme", "c") in held, "nobody else's did"
     assert ask(path, "c0", 0.01) == "answered"  # there is budget, and it may be asked
 
@@ -363,7 +363,7 @@ class Campaigns(RuleBasedStateMachine):
         self.ledger = privcal.Ledger.in_memory(self.policy, unit="person")
         self.clock = Clock()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("privcal.privacy.ledger._now", self.clock)
+        self.patch.setattr("privcal.privacy.chain.now", self.clock)
         self.promised: dict[tuple[str, str], tuple[int, datetime]] = {}
         self.since: dict[tuple[str, str], int] = {}
         self.charged: list[tuple[str, int]] = []

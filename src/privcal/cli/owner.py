@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privcal.privacy.approvals import Proposal
-    from privcal.privacy.ledger import Entry, Ledger
+    from privcal.privacy.chain import Entry
+    from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
 
 ledger_app = typer.Typer(
