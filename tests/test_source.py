@@ -109,8 +109,9 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
     answer = source.answer(Question.of(Histogram(), 0.1, "r"))
     assert set(vars(answer)) == {"values", "question", "ledger"}
     result = privcal.calibrate([source], "acc-t", 0.5, model="m")
-    assert {name for asked in result.rounds for name in vars(asked)} == {
-        "round", "query", "epsilon", "answers",
+    assert {name for asked in result.rounds for name in vars(asked)} == {"question", "answers"}
+    assert set(vars(answer.question)) == {
+        "campaign", "round", "index", "nano_epsilon", "query", "model",
     }  # fmt: skip
     assert set(result.map.provenance) == {
         "method", "epsilon_per_source", "sources", "answered", "campaign", "model", "created",

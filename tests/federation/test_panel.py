@@ -189,7 +189,7 @@ def test_rubbish_in_a_record_is_not_an_answer(tmp_path: Path) -> None:
     (tmp_path / ANSWERS).write_text(text)
     campaign = Campaign.resume(tmp_path)
     assert campaign.kept("s", question()) is None
-    assert not campaign.begun
+    assert not campaign.sites_settled
 
 
 def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
         with pytest.raises(InputError, match=f"begun with {part} .* resume it with the same"):
             open_campaign(out, {**plan, part: value}, True, None)
     (campaign_folder(out) / PLAN).write_text("{")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="is not a record of a campaign"):
         open_campaign(out, plan, True, None)
 
 
