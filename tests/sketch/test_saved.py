@@ -365,7 +365,7 @@ def damage(document: dict[str, Any], where: str, value: Any) -> None:
         ("answers.0.rows", 17, "answer 1 has an unknown rows"),
         ("answers.1.asker", ..., "answer 2 lacks asker"),
         ("answers.0.source", "", "source must be a name"),
-        ("answers.0.asker", 3, "asker and request id must be text"),
+        ("answers.0.asker", 3, "asker must be 1 to 200 printable characters"),
         ("answers.0.campaign", "a/0/0", "cannot contain a slash"),
         ("answers.0.nano_epsilon", 0, "nano_epsilon must be a whole number from 1"),
         ("answers.0.nano_epsilon", -5, "nano_epsilon must be a whole number"),
