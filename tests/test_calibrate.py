@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -310,6 +312,20 @@ def test_what_a_policy_refuses_later_is_told_at_once(policy: dict[str, object], 
     with pytest.raises(privcal.CalibrationError, match=f"{code}, "):
         privcal.calibrate(sources, "acc-t", 1.0, model="m")
     assert spent(sources) == {0.0}
+
+
+def test_every_run_warns_of_the_sources_it_leaves_out() -> None:
+    """In a process of its own: pytest has filters of its own."""
+    code = """if True:
+        import numpy as np, privcal
+        scores = privcal.Scores(logits=np.eye(3), labels=[0, 1, 2])
+        poor = privcal.Source(scores, privcal.Policy(0.5), name="poor", ledger=None)
+        rich = privcal.Source(scores, privcal.Policy(9.0), name="rich", ledger=None)
+        for _ in range(3):
+            privcal.calibrate([rich, poor], "one-hot-binning", 1.0)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("SourceDropped: poor is not asked") == 3
 
 
 def test_a_source_without_its_ledger_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:

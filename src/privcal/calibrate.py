@@ -215,9 +215,6 @@ class SourceDropped(UserWarning):
     """A source refused or failed, and the run went on without it."""
 
 
-warnings.simplefilter("always", SourceDropped, append=True)  # every time, not once for each line
-
-
 def calibrate(
     sources: Sequence[Answerer] | Panel,
     method: str = "acc-t",
