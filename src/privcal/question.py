@@ -28,7 +28,7 @@ from privcal.queries import Query, parse
 
 MAX_NAME = 200
 MAX_INDEX = 2**31 - 1
-"""Of a round, and of a question in it."""
+"""The largest number of a round, and of a question in it."""
 
 
 def check_name(what: str, name: Any) -> str:
