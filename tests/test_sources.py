@@ -15,9 +15,9 @@ import pytest
 
 import privcal
 from privcal.privacy import opening
-from privcal.privacy.ledger import Asking, Key
 from privcal.privacy.opening import Data, SameRows
 from privcal.queries import Gap
+from privcal.question import Question
 from tests.cli.test_cli import NEW, save
 from tests.conftest import random_scores
 
@@ -299,7 +299,9 @@ def test_the_unit_of_protection_never_weakens(run: Run, tmp_path: Path) -> None:
     assert (code, "no person ids" in stderr) == (2, True)
     assert run("ledger", "attach", f"{table}.ledger", table)[0] == 2
     with pytest.raises(privcal.Refused) as refused:  # as a site would answer
-        privcal.Source(Data.at(table, person="person"), ledger=ledger).answer(Gap(), 0.1, "r")
+        privcal.Source(Data.at(table, person="person"), ledger=ledger).answer(
+            Question.of(Gap(), 0.1, "r")
+        )
     assert refused.value.code == "unavailable"
     with pytest.raises(privcal.InputError, match="protects persons"):
         privcal.Source(privcal.read_scores(table), ledger=ledger)
@@ -518,8 +520,8 @@ def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_pa
         assert sentence in stdout
     run("ledger", "policy", data, "--no-approve")
     ledger = privcal.Ledger(f"{data}.ledger")
-    asked = [Asking(Key("acme", "spring"), Gap(), 400_000_000)]
-    assert ledger.reserve("acme", "spring", asked, ledger.policy) is None
+    asked = [Question.of(Gap(), 0.4, "spring")]
+    assert ledger.reserve(asked, "acme", ledger.policy) is None
     assert "reserved now: epsilon 0.4 for campaign spring of acme" in run("ledger", "show", data)[1]
     said = json.loads(run("ledger", "show", data, "--json")[1])
     assert said["reserved"] == [{"asker": "acme", "campaign": "spring", "epsilon": 0.4}]

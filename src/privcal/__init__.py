@@ -23,6 +23,7 @@ from privcal.metrics import (
 )
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
+from privcal.question import Question
 from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.sketch import Sketch
@@ -66,6 +67,7 @@ __all__ = [
     "Plan",
     "Policy",
     "queries",
+    "Question",
     "read_scores",
     "Refused",
     "Result",

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal.question import Question
 from tests.conftest import random_scores
 
 
@@ -375,7 +376,7 @@ def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
     code, _, stderr = run("ledger", "create", data, "--per-row")
     assert (code, "already has the ledger" in stderr) == (2, True)
     source = privcal.Source(random_scores(5), privcal.Policy(epsilon=2), ledger=file)
-    source.answer(privcal.queries.Gap(1.5), 0.5, "spring/2/0", asker="acme")
+    source.answer(Question.of(privcal.queries.Gap(1.5), 0.5, "spring", round=2), "acme")
     code, stdout, _ = run("ledger", "show", file)
     assert code == 0
     assert all(
@@ -391,7 +392,7 @@ def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
     )
     assert run("ledger", "show", data)[1].split("\n")[3:] == stdout.split("\n")[3:]
     copy = file.read_bytes()
-    source.answer(privcal.queries.Gap(1.5), 0.25, "spring/3/0", asker="acme")
+    source.answer(Question.of(privcal.queries.Gap(1.5), 0.25, "spring", round=3), "acme")
     file.write_bytes(copy)
     assert "restored from an old copy" in run("ledger", "show", file)[2]
     assert "0.25 written off" in run("ledger", "reconcile", file)[1]
@@ -424,7 +425,7 @@ def test_names_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
     privcal.Ledger.create(file, unit="row")
     source = privcal.Source(random_scores(5), None, ledger=file)
     for i, asker in enumerate(["eve[/x]", "ac[i]me", ":smile:"]):
-        source.answer(privcal.queries.Gap(), 0.1, f"[bold]/0/{i}", asker=asker)
+        source.answer(Question.of(privcal.queries.Gap(), 0.1, "[bold]", index=i), asker)
     code, stdout, _ = run("ledger", "show", file)
     assert code == 0
     for text in ("eve[/x]", "ac[i]me", ":smile:", "[bold]/0/0", "scores[final].ledger"):

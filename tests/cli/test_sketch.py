@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal.question import Question
 from privcal.sketch import SketchReader
 from tests.cli.test_cli import NEW, save
 from tests.conftest import random_scores
@@ -313,7 +314,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     Path("p.toml").write_text("epsilon = 1\n")
     privcal.TemperatureMap(2.0).save("map.json")
     query = SketchReader.of().query
-    one = privcal.Source(random_scores(9), ledger=None).answer(query, 1.0, "c").values
+    one = privcal.Source(random_scores(9), ledger=None).answer(Question.of(query, 1.0, "c")).values
     sketch = privcal.Sketch.of(query, {"s": one.tolist()}, {}, 10**9, asker="local", campaign="c")
     sketch.save("sketch.json")
     sketch.save("sketch.png")

@@ -17,6 +17,7 @@ from privcal.calibrate import SourceDropped
 from privcal.maps import PRIOR_ONLY
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import GRID, Gap, Hats
+from privcal.question import Question
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, evaluate_privately, merge, reader
 from privcal.sketch.noise import noise_variance
 from tests.conftest import random_scores
@@ -121,7 +122,7 @@ def test_one_source_with_one_row_is_drowned_and_said_to_be() -> None:
     source = privcal.Source(
         random_scores(1), privcal.Policy(epsilon=0.01), name="only", ledger=None
     )
-    values = tuple(source.answer(QUERY, 0.01, "r").values.tolist())
+    values = tuple(source.answer(Question.of(QUERY, 0.01, "r")).values.tolist())
     # Noise of standard deviation 141 in 14 numbers; whatever came out, its sum is no signal.
     quiet = tuple(v - sum(values) / len(values) for v in values)
     small = Sketch(QUERY, (SketchAnswer("only", "acme", "r", NANO // 100, quiet),))
@@ -416,7 +417,7 @@ def damage(document: dict[str, Any], where: str, value: Any) -> None:
         ("answers.0.rows", 17, "answer 1 has an unknown rows"),
         ("answers.1.asker", ..., "answer 2 lacks asker"),
         ("answers.0.source", "", "source must be a name"),
-        ("answers.0.asker", 3, "asker and request id must be text"),
+        ("answers.0.asker", 3, "asker must be 1 to 200 printable characters"),
         ("answers.0.campaign", "a/0/0", "cannot contain a slash"),
         ("answers.0.nano_epsilon", 0, "nano_epsilon must be a whole number from 1"),
         ("answers.0.nano_epsilon", -5, "nano_epsilon must be a whole number"),

@@ -273,13 +273,13 @@ def calibrate(
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
     """
-    from privcal.calibrate import Here, SourceDropped
+    from privcal.calibrate import LocalPanel, SourceDropped
     from privcal.calibrate import Progress as Step
     from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
     from privcal.plausible import FEWEST, IMPLAUSIBLE, MAX_ROWS
     from privcal.plots import check_picture, save_private_reliability
     from privcal.privacy.epsilon import to_nano
-    from privcal.privacy.ledger import Key
+    from privcal.question import check_asker, check_campaign
     from privcal.sketch.report import document, headline, tell
     from privcal.sources import check_public
 
@@ -319,9 +319,9 @@ def calibrate(
     # Whatever is wrong with the request is said before a ledger is made.
     chosen = privcal.methods.make(method, **options)
     privcal.methods.plan(chosen, to_nano(epsilon))
-    if campaign is not None and "/" in campaign:
-        raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
-    Key.parse(asker, campaign or "unnamed")
+    check_asker(asker)
+    if campaign is not None:
+        check_campaign(campaign)
     outputs = [path for path in (out, sketch, plot) if path is not None]
     inputs = [path for path in (*source, policy, public) if path is not None]
     check_outputs(outputs, inputs)
@@ -345,13 +345,13 @@ def calibrate(
             public=options.get("public"),
             tell=lambda text: errors.print(text, soft_wrap=True),
         )
-        here = Here(sources, asker)
+        local = LocalPanel(sources, asker)
         plan |= {"asker": asker, "sources": {one.ledger.id: one.name for one in sources}}
         plan |= {"files": [str(path.resolve()) for path in source], "column": source_column}
         resume = Campaign.began(campaign_folder(out))
         begun = open_campaign(out, plan, resume, campaign)
         unit, again = str(sources[0].unit), "the same command"
-        panel = nullcontext(Recorded(here, begun))
+        panel = nullcontext(Recorded(local, begun))
         if resume:
             errors.print(f"going on with campaign {begun.plan['campaign']}, which was interrupted")
     else:

@@ -18,8 +18,9 @@ from privcal.errors import InputError, Refused
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from privcal.privacy.approvals import Terms
-    from privcal.privacy.ledger import Entry, Ledger
+    from privcal.privacy.approvals import Proposal
+    from privcal.privacy.chain import Entry
+    from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
 
 ledger_app = typer.Typer(
@@ -368,7 +369,7 @@ def ledger_approve(
 
 def approve_campaign(
     ledger: Ledger, campaign: str, asker: str | None, yes: bool, console: Console
-) -> Terms | None:
+) -> Proposal | None:
     """Show the owner what a waiting campaign asks, and record the approval; None if they say no.
 
     With `yes` nobody is asked; otherwise there must be somebody at a terminal.
@@ -428,7 +429,7 @@ def ledger_export(
             written.writelines(lines)
 
 
-def _asks(terms: Terms, since: str) -> list[str]:
+def _asks(terms: Proposal, since: str) -> list[str]:
     """What a campaign wants, for its owner to read."""
     model = "a model that it does not name" if terms.model is None else f"model {terms.model}"
     return [
@@ -439,7 +440,7 @@ def _asks(terms: Terms, since: str) -> list[str]:
     ]
 
 
-def _terms(terms: Terms, since: str) -> dict[str, Any]:
+def _terms(terms: Proposal, since: str) -> dict[str, Any]:
     return {
         "asker": terms.asker,
         "campaign": terms.campaign,

@@ -24,7 +24,8 @@ from typing import Any
 from urllib.parse import quote
 
 from privcal.errors import InputError
-from privcal.privacy.ledger import Ledger, Unit
+from privcal.privacy.chain import Unit
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.marks import Known, Marks, default_marks, locked, reading
 from privcal.privacy.policy import Policy
 from privcal.readers import outputs_file, read_scores, read_sources, unused_columns

@@ -21,9 +21,9 @@ from privcal.documents import read_document, write_document
 from privcal.errors import InputError
 from privcal.maps import PRIOR_ONLY, CurveMap
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, from_nano
-from privcal.privacy.ledger import Key
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
 from privcal.queries import GRID, Hats
+from privcal.question import check_asker, check_campaign
 from privcal.scores import FloatArray, Scores
 from privcal.sketch.evaluation import PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
@@ -65,11 +65,10 @@ class SketchAnswer:
         if not isinstance(self.ledger, str):
             raise InputError(f"{what}: its ledger must be an id, not {self.ledger!r}")
         try:
-            key = Key.parse(self.asker, self.campaign)
+            check_asker(self.asker)
+            check_campaign(self.campaign)
         except InputError as error:
             raise InputError(f"{what}: {error}") from None
-        if str(key.campaign) != self.campaign:
-            raise InputError(f"{what}: a campaign's name cannot contain a slash")
         for name, most in (
             ("nano_epsilon", MAX_EPSILON * NANO),
             ("rows_per_person", MAX_ROWS_PER_PERSON),

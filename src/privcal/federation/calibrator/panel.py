@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from privcal.calibrate import Question
 from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.authority.project import SITE
@@ -27,8 +26,8 @@ from privcal.federation.shared.messages import (
 )
 from privcal.federation.shared.roster import MAX_SITES, Card, Roster, is_calibrators
 from privcal.plausible import MAX_ROWS, beyond
-from privcal.privacy.ledger import Key
 from privcal.queries import GRID
+from privcal.question import Question
 from privcal.source import Answer
 
 TIMEOUT = 120
@@ -197,10 +196,7 @@ class Sites:
         most = min(self.max_rows, reply.max_rows or self.max_rows)
         if beyond(reply.values, most, reply.rows_per_person, question):
             return Unusable("beyond what its rows and the noise can give")
-        key = Key.parse(self.asker, question.request_id)
-        return Answer(
-            np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key, reply.ledger
-        )
+        return Answer(np.array(reply.values, np.float64) / GRID, question, reply.ledger)
 
 
 def gather(kit: Path, warn: Callable[[str], None] = lambda text: None) -> list[Card]:

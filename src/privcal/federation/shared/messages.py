@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from privcal.calibrate import Question
 from privcal.errors import REFUSALS, InputError, Refused
 from privcal.federation.authority.project import SITE
 from privcal.federation.shared import canonical, certificates
@@ -33,8 +32,8 @@ from privcal.federation.shared.keys import SiteKeys, check_signature
 from privcal.federation.shared.names import CALIBRATOR_ROLE
 from privcal.federation.shared.roster import MAX_SITES, Card
 from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public, seal
-from privcal.privacy.ledger import Key
 from privcal.queries import parse
+from privcal.question import Question, check_campaign
 
 VERSION = 2
 MAX_MESSAGE = 1_048_576
@@ -85,12 +84,10 @@ class Request:
         least, most = numbers[self.kind]
         if not least <= len(self.questions) <= most:
             raise InputError(f"{self.kind} must have {least} to {most} questions")
-        if not isinstance(self.campaign, str) or "/" in self.campaign:
-            raise InputError("campaign must be a name")
-        Key.parse("anyone", self.campaign)
+        check_campaign(self.campaign)
         if any(question.campaign != self.campaign for question in self.questions):
             raise InputError("all questions of a request must be of its campaign")
-        if len({question.request_id for question in self.questions}) < len(self.questions):
+        if len({(one.round, one.index) for one in self.questions}) < len(self.questions):
             raise InputError("a question of a request is there twice")
         if len({question.model for question in self.questions}) > 1:
             raise InputError("all questions of a request must be about one model")
@@ -156,21 +153,7 @@ def read_question(facts: Any) -> Question:
     """One of its questions, every part checked."""
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
         raise InputError("a question has other parts")
-    for name in ("round", "index", "nano_epsilon"):
-        if type(facts[name]) is not int or not 0 <= facts[name] < 2**53:
-            raise InputError(f"{name} must be a whole number")
-    if facts["nano_epsilon"] == 0:
-        raise InputError("a question must cost something")
-    if not isinstance(facts["campaign"], str) or "/" in facts["campaign"]:
-        raise InputError("campaign must be a name")
-    model = facts["model"]
-    if model is not None and not (isinstance(model, str) and model.isprintable()):
-        raise InputError("model must be a name")
-    if model is not None and not 1 <= len(model) <= 200:
-        raise InputError("model must be 1 to 200 characters")
-    question = Question(**{**facts, "query": parse(facts["query"])})
-    Key.parse("anyone", question.request_id)
-    return question
+    return Question(**{**facts, "query": parse(facts["query"])})
 
 
 @dataclass(frozen=True)
