@@ -138,6 +138,7 @@ class _Training:
             if line["epoch"] in tests:
                 said = network_logits(self.network, self.test, self.device).argmax(1)
                 accuracy = line["accuracy"] = float((said == self.test.labels).mean())
+                looked = -math.inf  # so the next step reports it, however soon that is
             if now.epochs == self.recipe.epochs:
                 self._keep(finished=True)
             elif due(time.monotonic() - self.saved):
