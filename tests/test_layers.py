@@ -13,7 +13,7 @@ PACKAGE = Path(privcal.__file__).parent
 ORDER = [
     ["errors"],
     ["checks"],
-    ["files", "scores", "lines"],
+    ["files", "scores", "lines", "threads"],
     ["documents", "readers", "kernel"],
     ["metrics"],
     ["queries", "fit"],
@@ -32,7 +32,7 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "evaluate"],
+    ["datasets", "images", "evaluate"],
     ["plots"],
     ["demo"],
     ["study"],
@@ -46,7 +46,7 @@ ORDER = [
 # .search are lower.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = (
-    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
+    "images", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
 )  # fmt: skip
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
