@@ -16,18 +16,18 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'privcal[train]'")
 
 from privcal.corruptions import corrupt  # noqa: E402
-from privcal.datasets.images import Corrupted, Pictures, Pixels, open_corrupted  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
+from privcal.images import CorruptedArchive, ImageArray, ImageFiles, open_corrupted  # noqa: E402
 from privcal.study.archive import read_archive  # noqa: E402
 from privcal.training import batches as batching  # noqa: E402
 from privcal.training import logits as asking  # noqa: E402
 from privcal.training import train as training  # noqa: E402
 from privcal.training.batches import Batches  # noqa: E402
 from privcal.training.checkpoint import Checkpoint, load_checkpoint  # noqa: E402
-from privcal.training.devices import choose  # noqa: E402
-from privcal.training.logits import Making, make_archive, network_logits, same_rows  # noqa: E402
+from privcal.training.devices import choose_device  # noqa: E402
+from privcal.training.logits import ArchiveSpec, make_archive, network_logits, same_rows  # noqa: E402
 from privcal.training.networks import build  # noqa: E402
-from privcal.training.recipe import Recipe, names, read_recipe  # noqa: E402
+from privcal.training.recipe import Recipe, read_recipe, recipe_names  # noqa: E402
 from privcal.training.train import Step, rate, train  # noqa: E402
 from tests.support.image_archives import cifar_c  # noqa: E402
 from tests.support.training_reference import resnet50, wide_resnet  # noqa: E402
@@ -38,13 +38,13 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 TINY = replace(read_recipe("cifar10"), network="wrn-10-1", epochs=4, batch=16)
 
 
-def images(rows: int, seed: int = 0, side: int = 32, classes: int = 4) -> Pixels:
+def images(rows: int, seed: int = 0, side: int = 32, classes: int = 4) -> ImageArray:
     """Brightness tells the class, so that there is something to learn."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(rows) % classes).astype(np.int64)
     light = labels[:, None, None, None] * 40
     pixels = (rng.integers(0, 100, (rows, side, side, 3)) + light).astype(np.uint8)
-    return Pixels("CIFAR-10", tuple("abcdefghij"[:classes]), labels, pixels)
+    return ImageArray("CIFAR-10", tuple("abcdefghij"[:classes]), labels, pixels)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def trained(once: Path, tmp_path: Path) -> Checkpoint:
 
 
 def test_the_recipes_are_the_papers() -> None:
-    assert names() == ["cifar10", "cifar100", "imagenet", "tiny-imagenet"]
-    for name in names():
+    assert recipe_names() == ["cifar10", "cifar100", "imagenet", "tiny-imagenet"]
+    for name in recipe_names():
         recipe = read_recipe(name)
         assert recipe.learning_rate == 0.1
         assert recipe.epochs == (200 if "cifar" in name else 90)
@@ -77,11 +77,11 @@ def test_the_recipes_are_the_papers() -> None:
     [
         ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
         ({"batch": 1.5}, "batch must be a whole number"),
-        ({"learning_rate": float("nan")}, "learning_rate must be at least 0"),
-        ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number of at least 0"),
+        ({"momentum": 1.0}, "momentum must be below 1"),
         ({"weight_decay": "small"}, "weight_decay must be a number"),
         ({"augment": "mixup"}, "augment must be one of shift, resized-crop"),
-        ({"std": [1, 0, 1]}, "std must be three numbers"),
+        ({"std": [1, 0, 1]}, "std must be above 0"),
         ({"mean": [1, 0]}, "mean must be three numbers"),
         ({"seed": -1}, "seed must be"),
         ({"network": 5}, "network must be a name"),
@@ -89,7 +89,7 @@ def test_the_recipes_are_the_papers() -> None:
 )
 def test_a_recipe_with_a_wrong_entry_is_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        Recipe.of({**TINY.to_dict(), **change}, "here")
+        Recipe.from_dict({**TINY.to_dict(), **change}, "here")
 
 
 def test_recipe_files_are_read_and_their_faults_named(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_a_device_that_is_not_there_is_refused(cards: int, monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     there = ["cpu", "cuda", "cuda:0", "cuda:1"] if cards else ["cpu"]
-    assert [choose(name) for name in there] == there
-    assert choose("auto") == ("cuda" if cards else "cpu")
+    assert [choose_device(name) for name in there] == there
+    assert choose_device("auto") == ("cuda" if cards else "cpu")
     for name in {"cuda", "cuda:0", "cuda:2", "cuda:1x", "cuda:", "mps", "gpu"} - set(there):
         with pytest.raises(InputError, match=f"no device '{name}' here; use auto or cpu"):
-            choose(name)
+            choose_device(name)
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_resized_crop_is_a_part_of_the_image_at_seven_eighths() -> None:
     side = 64
     across = np.linspace(0, 255, side)[None, None, :, None]
     pixels = np.broadcast_to(across, (200, side, side, 3)).astype(np.uint8)
-    some = Pixels("ImageNet", ("a",), np.zeros(200, np.int64), pixels)
+    some = ImageArray("ImageNet", ("a",), np.zeros(200, np.int64), pixels)
     (found, _) = next(iter(Batches(some, 200, "resized-crop", 0, "cpu").epoch(0)))
     assert found.shape == (200, 56, 56, 3)
     values = found.numpy().astype(float)
@@ -263,7 +263,7 @@ def test_a_resized_crop_is_neither_always_square_nor_always_in_the_middle() -> N
     place = np.linspace(0, 255, side)
     pixels = np.zeros((300, side, side, 3), np.uint8)
     pixels[..., 0], pixels[..., 1] = place[:, None], place  # red downwards, green to the right
-    some = Pixels("ImageNet", ("a",), np.zeros(300, np.int64), pixels)
+    some = ImageArray("ImageNet", ("a",), np.zeros(300, np.int64), pixels)
     (found, _) = next(iter(Batches(some, 300, "resized-crop", 0, "cpu").epoch(0)))
     values = found.numpy().astype(float)
     height = (values[:, -1, 0, 0] - values[:, 0, 0, 0]) / 255
@@ -350,7 +350,7 @@ class Clock:
 def test_the_seconds_of_an_epoch_are_counted_across_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 0)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0)
     path, clock = tmp_path / "net.pt", Clock()
     monkeypatch.setattr(training, "time", clock)
 
@@ -385,7 +385,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 def test_an_interrupted_training_ends_as_if_it_had_not_been(
     stop: int, trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 0)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0)
     path = tmp_path / "again.pt"
 
     def interrupt(step: Step) -> None:
@@ -407,7 +407,7 @@ def test_a_signal_stops_between_two_steps_and_loses_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "LOOK_EVERY", 0)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0)
     path = tmp_path / "again.pt"
 
     def stop(*_: object) -> None:
@@ -455,7 +455,7 @@ def test_progress_is_told_at_the_first_step_after_each_test_and_at_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast or slow the steps are: a log has the same lines on every machine."""
-    monkeypatch.setattr(training, "LOOK_EVERY", 1e9)
+    monkeypatch.setattr(training, "REPORT_EVERY", 1e9)
     told: list[int] = []
     train(
         TINY,
@@ -512,7 +512,7 @@ def test_one_image_of_each_class_and_a_batch_larger_than_all(tmp_path: Path) -> 
     done = train(replace(TINY, batch=500, epochs=2), images(4), images(1), tmp_path / "few.pt")
     assert [line["epoch"] for line in done.history] == [1, 2]
     assert done.step == 2
-    make_archive(Making(done, images(1), 5), ["clean", "fog"], tmp_path / "few.npz")
+    make_archive(ArchiveSpec(done, images(1), 5), ["clean", "fog"], tmp_path / "few.npz")
     assert len(read_archive([tmp_path / "few.npz"]).scores("fog").labels) == 1
 
 
@@ -522,11 +522,11 @@ def test_one_image_of_each_class_and_a_batch_larger_than_all(tmp_path: Path) -> 
 def test_an_archive_holds_what_the_network_says_of_each_corrupted_image(
     trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_batch", lambda side, device: 6)  # the last one smaller
+    monkeypatch.setattr(asking, "_batch_size", lambda side, device: 6)  # the last one smaller
     test = images(20, 5)
     out = tmp_path / "archive.npz"
     shifts = ["clean", "fog", "gaussian_noise"]
-    meta = make_archive(Making(trained, test, 3, seed=7), shifts, out)
+    meta = make_archive(ArchiveSpec(trained, test, 3, seed=7), shifts, out)
     network = trained.network("cpu")
     with np.load(out) as found:
         assert set(found.files) == {"meta", "labels", *shifts}
@@ -560,8 +560,8 @@ def test_an_archive_holds_what_the_network_says_of_each_corrupted_image(
 def test_an_interrupted_archive_goes_on_with_what_it_has(
     trained: Checkpoint, tmp_path: Path
 ) -> None:
-    making, shifts = Making(trained, images(20, 5), 5), ["clean", "fog", "contrast"]
-    make_archive(making, shifts, tmp_path / "whole.npz")
+    spec, shifts = ArchiveSpec(trained, images(20, 5), 5), ["clean", "fog", "contrast"]
+    make_archive(spec, shifts, tmp_path / "whole.npz")
     out = tmp_path / "archive.npz"
 
     def interrupt(shift: str, rows: int) -> None:
@@ -569,20 +569,20 @@ def test_an_interrupted_archive_goes_on_with_what_it_has(
             raise Stop
 
     with pytest.raises(Stop):
-        make_archive(making, shifts, out, progress=interrupt)
+        make_archive(spec, shifts, out, progress=interrupt)
     assert not out.exists()
     changed = load_checkpoint(tmp_path / "net.pt")
     changed.weights["body.head.bias"][0] += 1
     for other in (
-        Making(changed, images(20, 5), 5),
-        Making(trained, images(20, 5), 5, seed=1),
-        Making(trained, images(20, 6), 5),
+        ArchiveSpec(changed, images(20, 5), 5),
+        ArchiveSpec(trained, images(20, 5), 5, seed=1),
+        ArchiveSpec(trained, images(20, 6), 5),
     ):
         with pytest.raises(InputError, match="holds parts of another archive"):
             make_archive(other, shifts, out)
     made = []
 
-    class Watched(Making):
+    class Watched(ArchiveSpec):
         def logits(self, shift: str, *rest: Any) -> Any:
             made.append(shift)
             return super().logits(shift, *rest)
@@ -601,9 +601,9 @@ def parts(trained: Checkpoint, tmp_path: Path) -> Path:
             raise Stop
 
     shifts, out = ["clean", "fog", "contrast"], tmp_path / "archive.npz"
-    make_archive(Making(trained, images(20, 5), 5), shifts, tmp_path / "whole.npz")
+    make_archive(ArchiveSpec(trained, images(20, 5), 5), shifts, tmp_path / "whole.npz")
     with pytest.raises(Stop):
-        make_archive(Making(trained, images(20, 5), 5), shifts, out, progress=interrupt)
+        make_archive(ArchiveSpec(trained, images(20, 5), 5), shifts, out, progress=interrupt)
     return tmp_path / "archive.npz.parts"
 
 
@@ -612,7 +612,7 @@ def test_a_damaged_part_is_made_anew(trained: Checkpoint, parts: Path, left: int
     fog = parts / "fog.npy"
     fog.write_bytes(fog.read_bytes()[:left])
     out = parts.with_suffix("")
-    make_archive(Making(trained, images(20, 5), 5), ["clean", "fog", "contrast"], out)
+    make_archive(ArchiveSpec(trained, images(20, 5), 5), ["clean", "fog", "contrast"], out)
     assert out.read_bytes() == out.with_name("whole.npz").read_bytes()
     assert not parts.exists()
 
@@ -626,33 +626,33 @@ def test_parts_of_unknown_origin_are_not_used(
     about.unlink()
     if left is not None:
         about.write_bytes(text[:left])
-    making, shifts, out = Making(trained, images(20, 5), 5), ["clean"], parts.with_suffix("")
+    spec, shifts, out = ArchiveSpec(trained, images(20, 5), 5), ["clean"], parts.with_suffix("")
     with pytest.raises(InputError, match="holds parts of another archive; delete it"):
-        make_archive(making, shifts, out)
+        make_archive(spec, shifts, out)
     assert (parts / "fog.npy").exists()
     for part in parts.glob("*.npy"):
         part.unlink()
-    make_archive(making, shifts, out)  # a folder without parts is in nobody's way
+    make_archive(spec, shifts, out)  # a folder without parts is in nobody's way
 
 
 def test_an_archive_that_is_there_is_neither_made_anew_nor_replaced_by_another(
     trained: Checkpoint, tmp_path: Path
 ) -> None:
-    out, making = tmp_path / "archive.npz", Making(trained, images(20, 5), 5)
-    meta = make_archive(making, ["clean", "fog"], out)
+    out, spec = tmp_path / "archive.npz", ArchiveSpec(trained, images(20, 5), 5)
+    meta = make_archive(spec, ["clean", "fog"], out)
     before = out.stat()
     rows: list[int] = []
-    same = make_archive(making, ["clean", "fog"], out, progress=lambda shift, n: rows.append(n))
+    same = make_archive(spec, ["clean", "fog"], out, progress=lambda shift, n: rows.append(n))
     assert same == meta
     assert sum(rows) == 40, "the bar is at its end"
-    for other, shifts in ((making, ["clean"]), (replace(making, seed=1), ["clean", "fog"])):
+    for other, shifts in ((spec, ["clean"]), (replace(spec, seed=1), ["clean", "fog"])):
         with pytest.raises(InputError, match="is there and another archive; delete it, or rename"):
             make_archive(other, shifts, out)
     assert (out.stat().st_mtime_ns, out.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     for damaged in (out.read_bytes()[:-30], b""):
         out.write_bytes(damaged)
         with pytest.raises(InputError, match="is there and another archive"):
-            make_archive(making, ["clean", "fog"], out)
+            make_archive(spec, ["clean", "fog"], out)
 
 
 def test_a_published_archive_takes_the_place_of_our_own_corruptions(
@@ -662,30 +662,30 @@ def test_a_published_archive_takes_the_place_of_our_own_corruptions(
     published = cifar_c(tmp_path / "CIFAR-10-C", test.labels)
     corrupted = open_corrupted(tmp_path / "CIFAR-10-C")
     out = tmp_path / "archive.npz"
-    meta = make_archive(Making(trained, test, 2, corrupted), ["clean", "snow"], out)
+    meta = make_archive(ArchiveSpec(trained, test, 2, corrupted), ["clean", "snow"], out)
     assert meta["corrupted"].startswith("published archive ")
     assert (meta["frost"], meta["seeds"]["corruptions"]) == (None, None), "of no influence"
-    second = Pixels("CIFAR-10", test.classes, test.labels, published["snow"][10:20])
+    second = ImageArray("CIFAR-10", test.classes, test.labels, published["snow"][10:20])
     expected = network_logits(trained.network("cpu"), second, "cpu")
     with np.load(out) as found:
         np.testing.assert_allclose(found["snow"], expected, rtol=2e-3, atol=2e-3)
-    mixed = Pixels("CIFAR-10", test.classes, test.labels[::-1].copy(), test.pixels)
+    mixed = ImageArray("CIFAR-10", test.classes, test.labels[::-1].copy(), test.pixels)
     with pytest.raises(InputError, match="rows must line up"):
-        Making(trained, mixed, 2, corrupted)
+        ArchiveSpec(trained, mixed, 2, corrupted)
     with pytest.raises(InputError, match="rows must line up"):
-        Making(trained, images(9, 5), 2, corrupted)
+        ArchiveSpec(trained, images(9, 5), 2, corrupted)
     cifar_c(tmp_path / "other", test.labels, seed=1)
-    other = Making(trained, test, 2, open_corrupted(tmp_path / "other"))
-    assert other.identity() != Making(trained, test, 2, corrupted).identity()
-    larger = Corrupted("X", (), ("snow",), test.labels, lambda *_: images(10, 5, side=64))
+    other = ArchiveSpec(trained, test, 2, open_corrupted(tmp_path / "other"))
+    assert other.identity() != ArchiveSpec(trained, test, 2, corrupted).identity()
+    larger = CorruptedArchive("X", (), ("snow",), test.labels, lambda *_: images(10, 5, side=64))
     with pytest.raises(InputError, match="rows must line up"):
-        Making(trained, test, 2, larger)
+        ArchiveSpec(trained, test, 2, larger)
 
 
-def test_pictures_of_a_published_archive_must_be_the_same_by_name() -> None:
+def test_image_files_of_a_published_archive_must_be_the_same_by_name() -> None:
     def named(*names: str) -> Any:
         files = tuple(Path(name) for name in names)
-        return Pictures("ImageNet", ("a", "b"), np.array([0, 1]), files, 32)
+        return ImageFiles("ImageNet", ("a", "b"), np.array([0, 1]), files, 32)
 
     assert same_rows(named("x/1.JPEG", "x/2.JPEG"), named("y/1.JPEG", "y/2.JPEG"))
     assert not same_rows(named("1.JPEG", "2.JPEG"), named("1.JPEG", "3.JPEG"))
@@ -699,10 +699,10 @@ def test_images_of_another_kind_than_the_network_knows_are_refused(trained: Chec
         (replace(images(8), classes=("a", "c", "b", "d")), "classes of other names"),
     ):
         with pytest.raises(InputError, match=says):
-            Making(trained, test, 5)
+            ArchiveSpec(trained, test, 5)
 
 
 def test_logits_beyond_float16_are_refused(trained: Checkpoint, tmp_path: Path) -> None:
     trained.weights["body.head.bias"][0] = 1e6
     with pytest.raises(InputError, match="under clean are not all finite numbers below 65,504"):
-        make_archive(Making(trained, images(8), 5), ["clean"], tmp_path / "a.npz")
+        make_archive(ArchiveSpec(trained, images(8), 5), ["clean"], tmp_path / "a.npz")

@@ -1,4 +1,4 @@
-"""Labelled images that are one file each, decoded when they are asked for."""
+"""Image files, decoded when they are asked for."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privcal.datasets.pixels import Rows
 from privcal.errors import InputError
-from privcal.kernel import default_threads
+from privcal.images.sets import Rows
+from privcal.threads import default_threads
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-ENDINGS = (".jpeg", ".jpg")
+IMAGE_SUFFIXES = (".jpeg", ".jpg")
 # What the files are inside: some .JPEG of ImageNet are PNG. No other decoder meets a file.
-FORMATS = ("JPEG", "PNG")
+DECODERS = ("JPEG", "PNG")
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
-    """Files of pictures of any size, cut to `side` as classifiers of ImageNet expect them."""
+class ImageFiles:
+    """An image set of files of any size, each cut to `side` as classifiers of ImageNet expect."""
 
     name: str
     classes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Pictures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files without their folders."""
+        """Names of the files without their folders."""
         return tuple(file.name for file in self.files)
 
     def __len__(self) -> int:
@@ -45,64 +45,64 @@ class Pictures:
         import PIL.Image  # noqa: F401  (once, before the threads ask for it all together)
 
         wanted = np.arange(len(self.files))[rows]
-        out = np.empty((len(wanted), self.side, self.side, 3), np.uint8)
+        images = np.empty((len(wanted), self.side, self.side, 3), np.uint8)
         with ThreadPoolExecutor(default_threads()) as pool:  # decoding leaves Python's lock alone
-            found = pool.map(lambda row: decode(self.files[row], self.side), wanted.tolist())
-            for place, picture in enumerate(found):
-                out[place] = picture
-        return out
+            decoded = pool.map(lambda row: decode(self.files[row], self.side), wanted.tolist())
+            for index, image in enumerate(decoded):
+                images[index] = image
+        return images
 
 
 def decode(file: Path, side: int) -> NDArray[np.uint8]:
-    """One picture as (side, side, 3) RGB."""
+    """The image in a file, (side, side, 3) RGB."""
     from PIL import Image
 
     try:
-        with Image.open(file, formats=FORMATS) as picture:
-            return np.asarray(_square(picture.convert("RGB"), side))
+        with Image.open(file, formats=DECODERS) as encoded:
+            return np.asarray(_cut_square(encoded.convert("RGB"), side))
     except Exception as error:  # decoders raise all kinds
         raise _unreadable(file, error) from None
 
 
-def size(file: Path) -> tuple[int, int]:
+def image_size(file: Path) -> tuple[int, int]:
     """Width and height, from the first bytes alone."""
     from PIL import Image
 
     try:
-        with Image.open(file, formats=FORMATS) as picture:
-            return picture.size
+        with Image.open(file, formats=DECODERS) as encoded:
+            return encoded.size
     except Exception as error:
         raise _unreadable(file, error) from None
 
 
-def pictures_in(folder: Path) -> list[str]:
-    """Names of the pictures in a folder, sorted."""
+def list_image_files(folder: Path) -> list[str]:
+    """Names of the image files in a folder, sorted."""
     try:
         with os.scandir(folder) as entries:
             return sorted(
                 e.name
                 for e in entries
                 # Archivers of some systems leave ._x.JPEG beside x.JPEG.
-                if e.name.lower().endswith(ENDINGS) and not e.name.startswith(".")
+                if e.name.lower().endswith(IMAGE_SUFFIXES) and not e.name.startswith(".")
             )
     except OSError as error:
         raise InputError(f"cannot list folder {folder}: {error.strerror}") from None
 
 
-def _square(picture: Image, side: int) -> Image:
-    """Short side to 256 for 224 (in proportion for others), then the middle."""
+def _cut_square(image: Image, side: int) -> Image:
+    """The middle of an image whose short side was scaled to 256 for 224, in proportion for others."""
     from PIL import Image
 
-    if picture.size == (side, side):
-        return picture
-    width, height = picture.size
+    if image.size == (side, side):
+        return image
+    width, height = image.size
     short = side * 256 // 224
     scaled = (
         (short, short * height // width) if width <= height else (short * width // height, short)
     )
-    picture = picture.resize(scaled, Image.Resampling.BILINEAR)
+    image = image.resize(scaled, Image.Resampling.BILINEAR)
     left, top = round((scaled[0] - side) / 2), round((scaled[1] - side) / 2)
-    return picture.crop((left, top, left + side, top + side))
+    return image.crop((left, top, left + side, top + side))
 
 
 def _unreadable(file: Path, error: Exception) -> InputError:
@@ -111,4 +111,4 @@ def _unreadable(file: Path, error: Exception) -> InputError:
     reason = str(error).partition("\n")[0] or type(error).__name__
     if str(file) in reason:  # "cannot identify image file '…'" says no more than we do
         reason = "no JPEG or PNG"
-    return InputError(f"{file} is not a readable picture, or is cut short ({reason})")
+    return InputError(f"{file} is not a readable image file, or is cut short ({reason})")
