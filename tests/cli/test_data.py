@@ -198,7 +198,7 @@ def test_crops_for_training_are_as_large_as_test_images(
     place.recipe.write_text(
         RECIPE.replace("CIFAR-10", data).replace("shift", "resized-crop").replace("= 2", "= 1")
     )
-    folder = make(place.at / "pictures")
+    folder = make(place.at / "files")
     assert run("data", "train", place.recipe, "--data", folder, "--out", place.model)[0] == 0
     assert seen == {(side, side, 3)}
 
@@ -541,8 +541,8 @@ def test_one_contact_sheet_shows_every_corruption(run: Any, place: Place) -> Non
     )
     assert (code, stdout) == (0, "")
     assert f"contact sheet: {out}" in stderr
-    with Image.open(out) as picture:
-        shown = np.asarray(picture)
+    with Image.open(out) as file:
+        shown = np.asarray(file)
     cell = 128 + 4  # an image and the gap after it
     shown = shown[-15 * cell :, -6 * cell :]  # above and to the left are words
     for row in range(15):
@@ -565,8 +565,8 @@ def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> Non
     }.items():
         args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
         assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
-        with Image.open(place.at / f"{name}.png") as picture:
-            seen[name] = np.asarray(picture)
+        with Image.open(place.at / f"{name}.png") as file:
+            seen[name] = np.asarray(file)
     np.testing.assert_array_equal(seen["plain"], seen["again"])
     cell = 128 + 4
 

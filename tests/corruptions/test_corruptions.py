@@ -60,7 +60,7 @@ def awkward(side):
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def frost_images():
     """Seven, of several sizes, one of them just large enough for 64 pixels."""
     rng = np.random.default_rng(5)
     sizes = [(215, 300), (300, 215), (250, 250), (400, 230), (240, 333), (300, 300), (300, 300)]
@@ -69,11 +69,11 @@ def pictures():
 
 @pytest.mark.parametrize("side", [32, 64])
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_every_corruption_is_that_of_the_reference(name, side, pictures):
+def test_every_corruption_is_that_of_the_reference(name, side, frost_images):
     images = awkward(side)
-    more = {"pictures": pictures} if name == "frost" else {}
+    more = {"frost_images": frost_images} if name == "frost" else {}
     for severity in SEVERITIES:
-        result = corrupt(images, name, severity, seed=SEED, first=FIRST, frost=pictures)
+        result = corrupt(images, name, severity, seed=SEED, first=FIRST, frost=frost_images)
         assert result.dtype == torch.uint8
         assert result.shape == images.shape
         for i, image in enumerate(images.numpy()):
@@ -256,47 +256,47 @@ def test_calls_take_new_draws_and_normals_are_normal():
 
 
 def test_shrinking_by_a_fifth_takes_every_fifth_pixel():
-    picture = photos(64, 1)[0]
-    assert torch.equal(shrink(picture, 0.2), picture[2:63:5, 2:63:5].float()[:13, :13])
+    image = photos(64, 1)[0]
+    assert torch.equal(shrink(image, 0.2), image[2:63:5, 2:63:5].float()[:13, :13])
 
 
-def test_the_built_in_pictures_are_like_photographs_of_frost():
+def test_the_drawn_images_are_like_photographs_of_frost():
     drawn = drawn_frost()
     assert len(drawn) == 5
-    for picture in drawn:
-        assert picture.shape == (600, 1000, 3)
-        levels = picture.float()
+    for image in drawn:
+        assert image.shape == (600, 1000, 3)
+        levels = image.float()
         assert 110 < levels.mean() < 150
         assert 45 < levels.std() < 65
         assert levels[..., 2].mean() > levels[..., 0].mean()  # bluish
     assert not torch.equal(drawn[0], drawn[1])
 
 
-def test_only_the_first_five_pictures_are_drawn():
+def test_only_the_first_five_images_of_frost_are_used():
     levels = [torch.full((320, 320, 3), 40 * i, dtype=torch.uint8) for i in range(6)]
     black = flat(32, 0, 0, 0, n=200)
     seen = corrupt(black, "frost", 1, frost=levels).unique().tolist()
     assert seen == [0, 8, 16, 24, 32]
 
 
-def test_frost_pictures_are_read_in_the_order_of_their_names(tmp_path, pictures):
+def test_frost_images_are_read_in_the_order_of_their_names(tmp_path, frost_images):
     from PIL import Image
 
-    Image.fromarray(pictures[1].numpy()).save(tmp_path / "frost2.png")
-    Image.fromarray(pictures[0].numpy()).save(tmp_path / "frost1.PNG")
+    Image.fromarray(frost_images[1].numpy()).save(tmp_path / "frost2.png")
+    Image.fromarray(frost_images[0].numpy()).save(tmp_path / "frost1.PNG")
     Image.new("L", (200, 250), 90).save(tmp_path / "frost3.jpg")
-    (tmp_path / "notes.txt").write_text("not a picture")
+    (tmp_path / "notes.txt").write_text("not an image")
     read = read_frost(tmp_path)
-    assert torch.equal(read[0], pictures[0])
-    assert torch.equal(read[1], pictures[1])
+    assert torch.equal(read[0], frost_images[0])
+    assert torch.equal(read[1], frost_images[1])
     assert read[2].shape == (250, 200, 3)
     assert len(read) == 3
 
 
-def test_a_picture_that_just_fits_is_used_whole():
-    picture = photos(64, 1)[0].repeat(3, 3, 1)[:160, :160]
-    result = corrupt(flat(32, 0, 0, 0, n=2), "frost", 2, frost=[picture])
-    expected = reference.cut(0.3 * picture[2::5, 2::5].numpy())
+def test_a_frost_image_that_just_fits_is_used_whole():
+    image = photos(64, 1)[0].repeat(3, 3, 1)[:160, :160]
+    result = corrupt(flat(32, 0, 0, 0, n=2), "frost", 2, frost=[image])
+    expected = reference.cut(0.3 * image[2::5, 2::5].numpy())
     np.testing.assert_array_equal(result[0].numpy(), expected)
     assert torch.equal(result[0], result[1])
 
@@ -347,8 +347,8 @@ def test_the_contact_sheet_shows_all(tmp_path):
 
     images = photos(32, 2)
     contact_sheet(images, tmp_path / "sheet.png", seed=1)
-    with Image.open(tmp_path / "sheet.png") as picture:
-        sheet = np.asarray(picture)
+    with Image.open(tmp_path / "sheet.png") as file:
+        sheet = np.asarray(file)
     cell = 128 + 4
     sheet = sheet[-15 * cell :, -12 * cell :]  # what is above and to the left are words
     for row, column, expected in (

@@ -148,18 +148,18 @@ def snow(image, rng, loc, scale, zoom, threshold, radius, sigma, mix):
     return (x + layer + np.rot90(layer, 2)) * 255
 
 
-def frost(image, rng, a, b, pictures):
+def frost(image, rng, a, b, frost_images):
     side = len(image)
     factor = 0.2 if side == 32 else 0.3
     choice, down, right = taken(rng.uniform(3))
-    picture = pictures[int(choice * min(5, len(pictures)))].numpy().astype(float)
-    height, width = (round(factor * size) for size in picture.shape[:2])
+    frosted = frost_images[int(choice * min(5, len(frost_images)))].numpy().astype(float)
+    height, width = (round(factor * size) for size in frosted.shape[:2])
     top, left = int(down * max(height - side, 1)), int(right * max(width - side, 1))
     ys = (np.arange(top, top + side) + 0.5) / factor - 0.5
     xs = (np.arange(left, left + side) + 0.5) / factor - 0.5
     where = np.meshgrid(ys, xs, indexing="ij")
     crop = [
-        ndimage.map_coordinates(picture[:, :, c], where, order=1, mode="nearest") for c in range(3)
+        ndimage.map_coordinates(frosted[:, :, c], where, order=1, mode="nearest") for c in range(3)
     ]
     return a * image + b * cut(np.stack(crop, axis=2) + 0.5)
 
@@ -231,8 +231,8 @@ def elastic_transform(image, rng, alpha, sigma, affine):
 
 def pixelate(image, rng, c):
     small = int(len(image) * c)
-    picture = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
-    return np.asarray(picture.resize(image.shape[:2], Image.Resampling.BOX))
+    reduced = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
+    return np.asarray(reduced.resize(image.shape[:2], Image.Resampling.BOX))
 
 
 def jpeg_compression(image, rng, quality):
