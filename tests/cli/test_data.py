@@ -583,7 +583,7 @@ def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> Non
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--out", "sheet.jpg"), "the contact sheet's name must end in .png, not sheet.jpg"),
+        (("--out", "sheet.jpg"), "the contact sheet is a PNG; sheet.jpg must end in .png"),
         (("--out", "none/sheet.png"), "cannot write none/sheet.png"),
         (
             ("--out", "sheet.png", "--images", 0),
@@ -730,7 +730,7 @@ def test_frost_images_are_looked_at_before_the_work(run: Any, trained: Place) ->
     Image.fromarray(pixels[:100]).save(folder / "a.png")
     refused(run(*args), "frost image 1 is 200 by 100 pixels; shrunk by 0.2")
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
-    refused(run(*args), "a.png cannot be read as a PNG or JPEG file")
+    refused(run(*args), "a.png is not a readable JPEG or PNG file")
     assert list(trained.at.glob("*.parts")) == []
 
 

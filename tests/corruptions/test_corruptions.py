@@ -307,7 +307,7 @@ def test_bad_frost_is_refused(tmp_path):
     with pytest.raises(InputError, match="no PNG or JPEG file"):
         read_frost(tmp_path)
     (tmp_path / "frost1.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
-    with pytest.raises(InputError, match=r"frost1\.png cannot be read"):
+    with pytest.raises(InputError, match=r"frost1\.png is not a readable JPEG or PNG file"):
         read_frost(tmp_path)
     images = photos(32, 1)
     small = torch.zeros(400, 150, 3, dtype=torch.uint8)

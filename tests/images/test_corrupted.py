@@ -253,13 +253,13 @@ def no_classes_at_all(root):
 def damaged_image_file(root):
     file = root / "snow" / "2" / WNIDS[1] / "ILSVRC2012_val_80.JPEG"
     file.write_bytes(file.read_bytes()[:-300])
-    return f"{file} is not a readable image file, or is cut short"
+    return f"{file} is not a readable JPEG or PNG file, or is cut short"
 
 
 def damaged_first_image_file(root):
     file = root / "gaussian_noise" / "1" / WNIDS[0] / "ILSVRC2012_val_90.JPEG"
     file.write_bytes(b"")
-    return f"{file} is not a readable image file, or is cut short"
+    return f"{file} is not a readable JPEG or PNG file, or is cut short"
 
 
 @pytest.mark.parametrize(

@@ -323,7 +323,7 @@ def test_a_png_of_another_form_is_refused(tmp_path, image, said):
 def test_a_png_too_large_to_be_one_is_refused(tmp_path, monkeypatch):
     folder = png(tmp_path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1024)
-    assert "test_batch.png is not a readable PNG" in refusal(folder, "test")
+    assert "test_batch.png is not a readable PNG file" in refusal(folder, "test")
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_a_damaged_image_file_is_named_when_it_is_taken_and_not_before(tmp_path)
         cut(images.files[3], share)
         assert open_images(root, "train").take(np.array([0, 1, 2, 4])).shape[0] == 4
         said = refusal(root)
-        assert f"{images.files[3]} is not a readable image file, or is cut short" in said
+        assert f"{images.files[3]} is not a readable JPEG or PNG file, or is cut short" in said
     images.files[3].unlink()
     with pytest.raises(InputError, match="there is no file"):
         images.take(slice(None))

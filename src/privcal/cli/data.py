@@ -20,9 +20,7 @@ from privcal.errors import InputError
 from privcal.files import check_outputs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from privcal.images import CorruptedArchive, ImageSet
+    from privcal.images import ImageSet
     from privcal.training.recipe import Recipe
     from privcal.training.train import Step
 
@@ -213,7 +211,9 @@ def logits(
     `privcal data logits --model cifar10.pt --corrupted CIFAR-10-C --out official.npz`
     """
     _need_torch()
-    from privcal.corruptions import read_frost
+    import torch
+
+    from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
     from privcal.images import open_corrupted, open_images
     from privcal.training.checkpoint import load_checkpoint
     from privcal.training.devices import choose_device
@@ -236,7 +236,14 @@ def logits(
         images = open_images(_image_path(checkpoint.recipe.data, data), "test")
         archive = None if corrupted is None else open_corrupted(corrupted)
         frost_images = None if frost is None else read_frost(frost)
-    shifts = [CLEAN, *_chosen(corruptions, images, archive, frost_images)]
+    shifts = [CLEAN, *_chosen(corruptions, archive.corruptions if archive else CORRUPTIONS)]
+    if archive is None and len(shifts) > 1 and images.side not in (32, 64):
+        raise InputError(
+            "corruptions are made here for images of 32 and 64 pixels; "
+            "give the published archive with --corrupted"
+        )
+    if frost_images is not None and "frost" in shifts:  # too small ones are refused before the work
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
     written: dict[str, Any] = {}
     with progress_bar() as bar:
         task = bar.add_task("starting", total=len(outs) * len(shifts) * len(images))
@@ -262,30 +269,12 @@ def _archive_paths(out: Path, severities: list[int]) -> dict[int, Path]:
     return {level: Path(str(out).replace("{severity}", str(level))) for level in severities}
 
 
-def _chosen(
-    corruptions: str,
-    images: ImageSet,
-    archive: CorruptedArchive | None,
-    frost_images: Sequence[Tensor] | None,
-) -> list[str]:
-    """The corruptions that are asked for, each once, if the images can have them."""
-    import torch
-
-    from privcal.corruptions import CORRUPTIONS, corrupt
-
-    known = CORRUPTIONS if archive is None else archive.corruptions
-    names = [name.strip() for name in corruptions.split(",")]
-    names = {"all": list(known), "none": []}.get(corruptions, names)
+def _chosen(text: str, known: Sequence[str]) -> list[str]:
+    """The corruptions that are asked for, each once."""
+    names = {"all": list(known), "none": []}.get(text, [name.strip() for name in text.split(",")])
     for name in names:
         if name not in known:
             raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
-    if archive is None and names and images.side not in (32, 64):
-        raise InputError(
-            "corruptions are made here for images of 32 and 64 pixels; "
-            "give the published archive with --corrupted"
-        )
-    if frost_images is not None and "frost" in names:  # too small ones are refused before the work
-        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
     return list(dict.fromkeys(names))
 
 
@@ -382,8 +371,6 @@ def sheet(
     from privcal.corruptions.sheet import contact_sheet
     from privcal.images import open_images
 
-    if out.suffix.lower() != ".png":
-        raise InputError(f"the contact sheet's name must end in .png, not {out.name}")
     check_outputs([out], [])
     whole("the number of images", images, 1, 10)
     whole("seed", seed, 0)

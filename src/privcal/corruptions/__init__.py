@@ -31,22 +31,12 @@ _CHUNK_PIXELS = {"cpu": 1 << 17, "other": 1 << 21}
 """Pixels worked on at once: on a CPU 128 images of side 32, which its cache holds, else 2,048."""
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "defocus_blur": defocus_blur,
-    "glass_blur": glass_blur,
-    "motion_blur": motion_blur,
-    "zoom_blur": zoom_blur,
-    "snow": snow,
-    "frost": _frost,
-    "fog": fog,
-    "brightness": brightness,
-    "contrast": contrast,
-    "elastic_transform": elastic_transform,
-    "pixelate": pixelate,
-    "jpeg_compression": jpeg_compression,
-}
+    function.__name__: function
+    for function in (
+        gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur,
+        snow, _frost, fog, brightness, contrast, elastic_transform, pixelate, jpeg_compression,
+    )
+}  # fmt: skip
 
 
 def corrupt(

@@ -9,15 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from privcal.corruptions.filters import (
-    border_index,
-    directional_blur,
-    gather_pixels,
-    gaussian_blur,
-    gaussian_weights,
-    truncate_levels,
-    zoom_centre,
-)
+from privcal.corruptions import filters
 from privcal.corruptions.random import CounterRng
 
 
@@ -26,7 +18,7 @@ def _disk(radius: float, softness: float) -> npt.NDArray[np.float64]:
     grid = np.arange(-4, 5)
     disk = (grid[:, None] ** 2 + grid**2 <= radius**2).astype(np.float64)
     disk /= disk.sum()
-    before, middle, after = gaussian_weights(softness, 1)
+    before, middle, after = filters.gaussian_weights(softness, 1)
     for axis in (0, 1):  # a radius is at most 3, so only zeros are rolled around
         disk = before * np.roll(disk, -1, axis) + middle * disk + after * np.roll(disk, 1, axis)
     return disk
@@ -34,7 +26,7 @@ def _disk(radius: float, softness: float) -> npt.NDArray[np.float64]:
 
 def defocus_blur(x: Tensor, rng: CounterRng, radius: float, softness: float) -> Tensor:
     kernel, side = _disk(radius, softness), x.shape[1]
-    reach = border_index(torch.arange(-4, side + 4, device=x.device), side, "mirror")
+    reach = filters.border_index(torch.arange(-4, side + 4, device=x.device), side, "mirror")
     wide = x.index_select(1, reach).index_select(2, reach)
     total = torch.zeros_like(x)
     for row, column in zip(*np.nonzero(kernel), strict=True):
@@ -44,10 +36,10 @@ def defocus_blur(x: Tensor, rng: CounterRng, radius: float, softness: float) -> 
 
 
 def glass_blur(x: Tensor, rng: CounterRng, sigma: float, reach: float, passes: float) -> Tensor:
-    x = truncate_levels(gaussian_blur(x, sigma, 4.0, "edge"))
+    x = filters.truncate_levels(filters.gaussian_blur(x, sigma, 4.0, "edge"))
     for _ in range(int(passes)):
-        x = gather_pixels(x, *_copy_sources(x, rng, int(reach)))
-    return gaussian_blur(x, sigma, 4.0, "edge")
+        x = filters.gather_pixels(x, *_copy_sources(x, rng, int(reach)))
+    return filters.gaussian_blur(x, sigma, 4.0, "edge")
 
 
 def _copy_sources(x: Tensor, rng: CounterRng, reach: int) -> tuple[Tensor, Tensor]:
@@ -78,7 +70,7 @@ def _copy_sources(x: Tensor, rng: CounterRng, reach: int) -> tuple[Tensor, Tenso
 
 
 def motion_blur(x: Tensor, rng: CounterRng, radius: float, sigma: float) -> Tensor:
-    return directional_blur(x, radius, sigma, rng.between(-math.pi / 4, math.pi / 4))
+    return filters.directional_blur(x, radius, sigma, rng.between(-math.pi / 4, math.pi / 4))
 
 
 def zoom_blur(x: Tensor, rng: CounterRng, stop: float) -> Tensor:
@@ -88,6 +80,6 @@ def zoom_blur(x: Tensor, rng: CounterRng, stop: float) -> Tensor:
     x = x.permute(1, 2, 0, 3).reshape(1, side, side, 3 * n)
     total = x.clone()
     for factor in factors:
-        total += zoom_centre(x, float(factor))
+        total += filters.zoom_centre(x, float(factor))
     total *= 1.0 / (len(factors) + 1)
     return total.reshape(side, side, n, 3).permute(2, 0, 1, 3)

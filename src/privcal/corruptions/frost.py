@@ -18,6 +18,7 @@ from privcal.corruptions.crystals import drawn_frost
 from privcal.corruptions.filters import NUDGE
 from privcal.corruptions.random import CounterRng
 from privcal.errors import InputError
+from privcal.images.image_files import list_image_files, open_image
 
 SHRINKING = {32: 0.2, 64: 0.3}
 """Factor by which images of frost are shrunk, for each image size."""
@@ -37,27 +38,15 @@ class PackedFrost:
 
 def read_frost(folder: Path) -> list[Tensor]:
     """The PNG and JPEG files in a folder, in the order of their names, (h, w, 3) uint8 each."""
-    from PIL import Image
-
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder} with images of frost")
-    paths = sorted(
-        path
-        for path in folder.iterdir()
-        # Archivers of some systems leave ._x.png beside x.png.
-        if path.suffix.lower() in (".png", ".jpg", ".jpeg") and not path.name.startswith(".")
-    )
-    if not paths:
-        raise InputError(f"{folder} holds no PNG or JPEG file of frost")
     images = []
-    for path in paths:
-        try:
-            # No other decoder meets a file: some run programs.
-            with Image.open(path, formats=("PNG", "JPEG")) as opened:
-                images.append(torch.from_numpy(np.array(opened.convert("RGB"))))
-        except Exception:  # decoders raise all kinds, for files too large as well
-            raise InputError(f"{path} cannot be read as a PNG or JPEG file") from None
+    for name in list_image_files(folder, (".png", ".jpg", ".jpeg")):
+        with open_image(folder / name) as image:
+            images.append(torch.from_numpy(np.array(image.convert("RGB"))))
+    if not images:
+        raise InputError(f"{folder} holds no PNG or JPEG file of frost")
     return images
 
 

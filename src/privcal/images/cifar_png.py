@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from privcal.documents import read_json
 from privcal.errors import InputError
+from privcal.images.image_files import open_image
 from privcal.images.names import CIFAR10, CIFAR_SIDE
 from privcal.images.sets import ImageArray, check_every_class, check_labels, missing_file
 
@@ -39,19 +40,10 @@ def read_png(folder: Path, split: str) -> ImageArray:
 
 
 def _read_rows(path: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        with Image.open(path, formats=("PNG",)) as png:
-            width, mode = png.width, png.mode
-            if (width, mode) == (ROW_WIDTH, "RGB"):
-                return np.asarray(png).reshape(-1, CIFAR_SIDE, CIFAR_SIDE, 3)
-    except FileNotFoundError:
-        raise missing_file(path) from None
-    except Exception as error:  # decoders raise all kinds, for files too large as well
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        reason = "no PNG" if str(path) in reason else reason
-        raise InputError(f"{path} is not a readable PNG, or is cut short ({reason})") from None
+    with open_image(path, ("PNG",)) as png:
+        width, mode = png.width, png.mode
+        if (width, mode) == (ROW_WIDTH, "RGB"):
+            return np.asarray(png).reshape(-1, CIFAR_SIDE, CIFAR_SIDE, 3)
     raise InputError(
         f"{path} must be {ROW_WIDTH} RGB pixels wide, an image of {CIFAR_SIDE}×{CIFAR_SIDE} in each "
         f"row, but is {width} wide and {mode}"

@@ -13,21 +13,14 @@ from numpy.typing import NDArray
 
 from privcal.checks import whole
 from privcal.errors import InputError
+from privcal.images import imagenet
 from privcal.images.image_files import ImageFiles, image_size
-from privcal.images.imagenet import check_classes, class_folders, read_classes
-from privcal.images.names import (
-    CIFAR10,
-    CIFAR100,
-    CIFAR_SIDE,
-    CORRUPTION_GROUPS,
-    CORRUPTIONS,
-    IMAGENET_SIDE,
-    SEVERITIES,
-    TINY_SIDE,
-)
+from privcal.images.names import CIFAR10, CIFAR100, CIFAR_SIDE, CORRUPTIONS, SEVERITIES
 from privcal.images.sets import ImageArray, ImageSet, check_labels, missing_file
 
 ARCHIVES = ("CIFAR-10-C", "CIFAR-100-C", "ImageNet-C", "Tiny-ImageNet-C")
+GROUPS = ("noise", "blur", "weather", "digital")
+"""Folders that hold some of the corruptions, as ImageNet-C is published."""
 CORRUPTED_LAYOUTS = (
     "CIFAR-10-C and CIFAR-100-C (a folder with <corruption>.npy and labels.npy), "
     "ImageNet-C and Tiny-ImageNet-C (<corruption>/<severity>/<class>/*.JPEG)"
@@ -83,7 +76,7 @@ def _corruption_arrays(folder: Path) -> dict[str, Path]:
 def _corruption_folders(folder: Path) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for name in CORRUPTIONS:
-        for parent in (folder, *(folder / group for group in CORRUPTION_GROUPS)):
+        for parent in (folder, *(folder / group for group in GROUPS)):
             if (parent / name).is_dir():
                 folders.setdefault(name, parent / name)
     return folders
@@ -139,24 +132,24 @@ def _memory_map(path: Path) -> Any:
 
 def _open_imagenet(folders: dict[str, Path]) -> CorruptedArchive:
     parts = {(name, s): folder / str(s) for name, folder in folders.items() for s in SEVERITIES}
-    classes = {part: class_folders(folder) for part, folder in parts.items()}
+    classes = {part: imagenet.class_folders(folder) for part, folder in parts.items()}
     every = sorted(set().union(*classes.values()))
     # Whoever lacks a class is at fault, so each is compared with one that has it.
     for part, present in classes.items():
         for wnid in sorted(set(every) - set(present)):
             complete = next(other for other, wnids in classes.items() if wnid in wnids)
-            check_classes(parts[part], present, parts[complete], [wnid, *present])
+            imagenet.check_classes(parts[part], present, parts[complete], [wnid, *present])
     first = next(iter(parts.values()))
     if not every:
         raise InputError(f"{first} holds no folders of classes with image files")
-    name, side = "ImageNet-C", IMAGENET_SIDE
-    expected = read_classes(name, [first / wnid for wnid in every], side)
-    if image_size(expected.files[0]) == (TINY_SIDE, TINY_SIDE):
-        name, side = "Tiny-ImageNet-C", TINY_SIDE
+    name, side = "ImageNet-C", imagenet.IMAGENET_SIDE
+    expected = imagenet.read_classes(name, [first / wnid for wnid in every], side)
+    if image_size(expected.files[0]) == (imagenet.TINY_SIDE, imagenet.TINY_SIDE):
+        name, side = "Tiny-ImageNet-C", imagenet.TINY_SIDE
 
     def open_part(corruption: str, severity: int) -> ImageFiles:
         folder = parts[corruption, severity]
-        images = read_classes(name, [folder / wnid for wnid in every], side)
+        images = imagenet.read_classes(name, [folder / wnid for wnid in every], side)
         _check_rows(folder, images, first, expected)
         return images
 

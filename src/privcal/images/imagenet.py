@@ -11,10 +11,11 @@ import numpy as np
 
 from privcal.errors import InputError
 from privcal.images.image_files import ImageFiles, list_image_files
-from privcal.images.names import IMAGENET_SIDE, TINY_SIDE
 from privcal.images.sets import missing_file
 
 WNID = re.compile(r"n\d{8}")
+IMAGENET_SIDE, TINY_SIDE = 224, 64
+"""Height and width of an image in pixels, as it is given to a network."""
 SPLIT_FOLDERS = {
     "train": "train",
     "test": "val",
@@ -94,9 +95,7 @@ def class_folders(folder: Path) -> list[str]:
         raise InputError(f"cannot list folder {folder}: {error.strerror}") from None
 
 
-def check_classes(
-    folder: Path, classes: Sequence[str], other: Path, expected: Sequence[str]
-) -> None:
+def check_classes(folder: Path, classes: list[str], other: Path, expected: list[str]) -> None:
     """Refuse a folder whose classes are not those of another."""
     for wnid in sorted(set(expected) - set(classes)):
         raise InputError(f"{folder} has no folder {wnid}, but {other} has that class")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CIFAR_SIDE, IMAGENET_SIDE, TINY_SIDE = 32, 224, 64
+CIFAR_SIDE = 32
 """Height and width of an image in pixels."""
 
 CIFAR10 = (
@@ -31,8 +31,5 @@ CORRUPTIONS = (
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
 """The fifteen corruptions of the published -C archives, in the order of their tables."""
-
-CORRUPTION_GROUPS = ("noise", "blur", "weather", "digital")
-"""Folders that hold some of the corruptions, as ImageNet-C is published."""
 
 SEVERITIES = (1, 2, 3, 4, 5)

@@ -42,7 +42,11 @@ def read_pickle(path: Path, data: bytes) -> dict[str, Any]:
         raise InputError(f"{path} is not a readable pickle, or is cut short ({first})") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a dictionary, not {_kind(content)}")
-    return {as_text(k): _plain(path, v) for k, v in content.items() if isinstance(k, (bytes, str))}
+    return {
+        as_text(key): _array(path, value) if isinstance(value, _Made) else value
+        for key, value in content.items()
+        if isinstance(key, (bytes, str))
+    }
 
 
 def as_text(value: bytes | str) -> str:
@@ -85,10 +89,6 @@ class _Made:
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
-
-
-def _plain(path: Path, value: Any) -> Any:
-    return _array(path, value) if isinstance(value, _Made) else value
 
 
 def _array(path: Path, made: _Made) -> NDArray[np.uint8]:

@@ -59,16 +59,14 @@ def _initialise(module: nn.Module) -> None:
 
 
 class _Wide(nn.Module):
-    """Normalise, rectify, convolve, twice; the input is added to the result.
-
-    `pass_on` is the shortcut connection; attributes here name the weights in checkpoints.
-    """
+    """Normalise, rectify, convolve, twice; the input is added to the result."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(outputs)
         self.conv1 = _convolution(inputs, outputs, 3, stride)
         self.conv2 = _convolution(outputs, outputs, 3)
+        # The shortcut connection; attributes name the weights in checkpoints, so this one stays.
         self.pass_on = _convolution(inputs, outputs, 1, stride) if inputs != outputs else None
 
     def forward(self, x: Tensor) -> Tensor:

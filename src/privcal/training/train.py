@@ -127,12 +127,10 @@ class _Training:
         while not state.finished:
             losses = torch.tensor(state.losses, dtype=torch.float64, device=self.device)
             self.network.train()
-            for pixels, labels in self.batches.epoch(
-                state.epochs, state.step - state.epochs * length
-            ):
-                loss = self._step(
-                    pixels, labels, rate(self.recipe.learning_rate, state.step, total)
-                )
+            first = state.step - state.epochs * length
+            for pixels, labels in self.batches.epoch(state.epochs, first):
+                learning_rate = rate(self.recipe.learning_rate, state.step, total)
+                loss = self._step(pixels, labels, learning_rate)
                 losses += loss
                 state.step += 1
                 if time.monotonic() - reported >= REPORT_EVERY or state.step == total:
@@ -227,11 +225,8 @@ def _resume(out: Path, fresh: Checkpoint, device: str) -> Checkpoint:
     """The checkpoint in `out`, if it is of the same recipe and images as the fresh one."""
     saved = load_checkpoint(out, device)
     if saved.recipe != fresh.recipe:
-        changed = [
-            name
-            for name, value in fresh.recipe.to_dict().items()
-            if value != saved.recipe.to_dict()[name]
-        ]
+        entries = saved.recipe.to_dict()
+        changed = [k for k, value in fresh.recipe.to_dict().items() if value != entries[k]]
         raise InputError(
             f"{out} was begun with another recipe ({', '.join(changed)}); choose another name"
         )
