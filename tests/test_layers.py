@@ -13,7 +13,7 @@ PACKAGE = Path(privcal.__file__).parent
 ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
-    ["files", "scores", "lines"],
+    ["files", "scores", "lines", "threads"],
     ["documents", "readers", "kernel"],
     ["metrics"],
     ["queries", "fit"],
@@ -35,7 +35,7 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "evaluation"],
+    ["datasets", "images", "evaluation"],
     ["plots"],
     ["demo"],
     ["study"],
@@ -49,7 +49,7 @@ ORDER = [
 # .search are lower.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = (
-    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
+    "images", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
 )  # fmt: skip
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",

@@ -38,7 +38,6 @@ blocks and a row, also with NumPy's SIMD disabled.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +47,7 @@ import numpy.typing as npt
 
 from privcal.checks import number
 from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
+from privcal.threads import default_threads
 
 MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 100.0
@@ -62,13 +62,6 @@ Scratch = npt.NDArray[Any]
 def check_temperature(temperature: float) -> float:
     """`temperature` as a float within the limits that hold everywhere."""
     return number("temperature", temperature, MIN_TEMPERATURE, MAX_TEMPERATURE)
-
-
-def default_threads() -> int:
-    """One for each core this process may use, or what PRIVCAL_THREADS says."""
-    if (said := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(said) > 0:
-        return int(said)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def confidence(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:

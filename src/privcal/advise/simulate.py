@@ -13,13 +13,13 @@ from privcal import methods
 from privcal.advise.plan import ONE_SOURCE, PRIOR, UNCALIBRATED, Expected, Figure, Point
 from privcal.advise.population import Draws, Measured, Population, stream
 from privcal.errors import InputError
-from privcal.kernel import default_threads
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
 from privcal.scores import IntArray, Scores
 from privcal.sketch.reader import SketchReader
 from privcal.study.archive import Archive
 from privcal.study.run import CLEAN, PUBLIC, Variant
+from privcal.threads import default_threads
 
 MAX_PUBLIC = 2000
 """More clean rows than this are not simulated: they would hardly say more."""

@@ -15,10 +15,10 @@ from privcal.audit.pairs import Case, cases
 from privcal.audit.result import CONFIDENCE, Audit, Promise
 from privcal.checks import whole
 from privcal.errors import InputError
-from privcal.kernel import default_threads
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY
 from privcal.scores import BoolArray, FloatArray
+from privcal.threads import default_threads
 
 EPSILONS = (0.1, 1.0, 4.0)
 """Claims to test of single answers; harder pairs and whole methods are audited at 1."""

@@ -22,7 +22,7 @@ from privcal import methods
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.fit import Objective, fit_temperature
-from privcal.kernel import confidence, default_threads
+from privcal.kernel import confidence
 from privcal.metrics import aurc, brier, ece
 from privcal.scores import IntArray, Scores
 from privcal.study.archive import Archive, read_archive
@@ -31,6 +31,7 @@ from privcal.study.measured import Measured
 from privcal.study.simulator import Simulator
 from privcal.study.skew import MIXED, mixed
 from privcal.study.tabulated import BINS, Tables
+from privcal.threads import default_threads
 
 if TYPE_CHECKING:
     import polars as pl

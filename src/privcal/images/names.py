@@ -1,6 +1,9 @@
-"""Names which an archive does not carry itself."""
+"""Names and sizes that the archives do not carry themselves."""
 
 from __future__ import annotations
+
+CIFAR_SIDE = 32
+"""Height and width of an image in pixels."""
 
 CIFAR10 = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -27,9 +30,6 @@ CORRUPTIONS = (
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-"""The fifteen of the published -C archives, in the order of their tables."""
-
-GROUPS = ("noise", "blur", "weather", "digital")
-"""Folders that hold some of them, as ImageNet-C is published."""
+"""The fifteen corruptions of the published -C archives, in the order of their tables."""
 
 SEVERITIES = (1, 2, 3, 4, 5)

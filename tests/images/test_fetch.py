@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privcal.datasets import fetch as module
-from privcal.datasets.fetch import Expected, cache_folder, checksum, fetch, where
-from privcal.datasets.images import Pixels, open_images
 from privcal.errors import InputError
+from privcal.images import ImageArray, open_images
+from privcal.images import fetch as module
+from privcal.images.fetch import Package, cache_folder, checksum, fetch, fetched_folder
 from tests.support import image_archives as archives
 from tests.support.image_archives import random_images
 
@@ -75,20 +75,20 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVCAL_CACHE", str(world.cache))
     monkeypatch.setenv("PATH", str(world.bin))
     sums = {split: of(images) for split, images in (("train", TRAIN), ("test", TEST))}
-    expected = Expected("some-package@1.0.0", {"train": 5, "test": 2}, sums)
-    monkeypatch.setitem(module.KNOWN, "cifar10", expected)
+    expected = Package("some-package@1.0.0", {"train": 5, "test": 2}, sums)
+    monkeypatch.setitem(module.PACKAGES, "cifar10", expected)
     return world
 
 
 def of(images):
     pixels, labels = images
-    return checksum(Pixels("", (), labels, pixels))
+    return checksum(ImageArray("", (), labels, pixels))
 
 
 def test_what_is_fetched_is_checked_kept_and_can_be_opened(world):
-    assert where("cifar10") is None
+    assert fetched_folder("cifar10") is None
     folder = world.fetch()
-    assert folder == world.cache / "cifar10" == where("cifar10")
+    assert folder == world.cache / "cifar10" == fetched_folder("cifar10")
     for split, (pixels, labels) in (("train", TRAIN), ("test", TEST)):
         images = open_images(folder, split)
         np.testing.assert_array_equal(images.take(slice(None)), pixels)
@@ -114,7 +114,7 @@ def test_what_is_there_is_not_fetched_again_unless_asked(world):
     assert len(world.calls) == 1
     assert len(world.said) == 2
     shutil.rmtree(world.bin)
-    assert world.fetch() == where("cifar10")  # without npm, too
+    assert world.fetch() == fetched_folder("cifar10")  # without npm, too
 
 
 def test_again_fetches_and_replaces(world):
@@ -122,7 +122,7 @@ def test_again_fetches_and_replaces(world):
     (folder / "stray").write_text("x")
     world.fetch(again=True)
     assert len(world.calls) == 2
-    assert where("cifar10") == folder
+    assert fetched_folder("cifar10") == folder
     assert not (folder / "stray").exists()
     assert world.left == ["cifar10"]
 
@@ -130,18 +130,18 @@ def test_again_fetches_and_replaces(world):
 @pytest.mark.parametrize("file", ["test_batch.png", "train_lables.json", "complete.json"])
 def test_a_folder_that_is_no_longer_whole_is_fetched_anew(world, file):
     folder = world.fetch()
-    for harm in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])):
+    for harm in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-2])):
         harm(folder / file)
-        assert where("cifar10") is None
+        assert fetched_folder("cifar10") is None
         world.fetch()
-        assert where("cifar10") == folder
+        assert fetched_folder("cifar10") == folder
 
 
 def test_a_folder_fetched_under_other_expectations_is_fetched_anew(world, monkeypatch):
     world.fetch()
-    other = Expected("some-package@2.0.0", {"train": 5, "test": 2}, {"train": "0", "test": "1"})
-    monkeypatch.setitem(module.KNOWN, "cifar10", other)
-    assert where("cifar10") is None
+    other = Package("some-package@2.0.0", {"train": 5, "test": 2}, {"train": "0", "test": "1"})
+    monkeypatch.setitem(module.PACKAGES, "cifar10", other)
+    assert fetched_folder("cifar10") is None
 
 
 def other_counts(world):
@@ -190,7 +190,7 @@ def test_a_wrong_package_is_refused_and_nothing_is_left(world, harm):
     world.pack()
     assert said in world.refusal()
     assert world.left == []
-    assert where("cifar10") is None
+    assert fetched_folder("cifar10") is None
 
 
 def test_a_wrong_package_does_not_harm_an_older_folder(world):
@@ -198,7 +198,7 @@ def test_a_wrong_package_does_not_harm_an_older_folder(world):
     one_pixel(world)
     world.pack()
     world.refusal(again=True)
-    assert where("cifar10") == folder
+    assert fetched_folder("cifar10") == folder
     assert world.left == ["cifar10"]
 
 
@@ -219,13 +219,13 @@ def test_members_with_strange_names_are_left_in_the_package(world, tmp_path):
     folder = world.fetch()
     after = {path for path in tmp_path.rglob("*") if world.cache not in path.parents}
     assert {path.name for path in after - before} <= {"log", "cache"}
-    assert sorted(os.listdir(folder)) == sorted([*module.FILES, "complete.json"])
+    assert sorted(os.listdir(folder)) == sorted([*module.PNG_FILES, "complete.json"])
 
 
 def test_a_member_too_large_is_not_unpacked(world, monkeypatch):
-    few = module.KNOWN["cifar10"]
-    small = Expected(few.package, few.each, few.checksums, largest=1000)
-    monkeypatch.setitem(module.KNOWN, "cifar10", small)
+    few = module.PACKAGES["cifar10"]
+    small = Package(few.name, few.each, few.checksums, largest=1000)
+    monkeypatch.setitem(module.PACKAGES, "cifar10", small)
     assert "bytes" in world.refusal()
     assert world.left == []
 
@@ -267,11 +267,11 @@ def test_a_full_disk_passes_through_and_leaves_nothing(world, monkeypatch):
             world.fetch()
     assert world.left == []
     with monkeypatch.context() as patch:
-        patch.setattr(module.json, "dump", full)  # of the marker
+        patch.setattr(module, "write_document", full)  # of the marker
         with pytest.raises(OSError, match="No space"):
             world.fetch()
     assert world.left == []
-    assert world.fetch() == where("cifar10")
+    assert world.fetch() == fetched_folder("cifar10")
 
 
 def test_the_older_folder_comes_back_when_the_newer_cannot_take_its_place(world, monkeypatch):
@@ -286,7 +286,7 @@ def test_the_older_folder_comes_back_when_the_newer_cannot_take_its_place(world,
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(OSError, match="No space"):
         world.fetch(again=True)
-    assert where("cifar10") == folder
+    assert fetched_folder("cifar10") == folder
     assert world.left == ["cifar10"]
 
 
@@ -299,7 +299,7 @@ def test_of_two_fetches_at_once_one_is_kept(world, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", slower)
-    assert world.fetch() == where("cifar10")
+    assert world.fetch() == fetched_folder("cifar10")
     assert world.left == ["cifar10"]
 
 
@@ -315,7 +315,7 @@ def test_what_a_killed_fetch_left_is_swept_after_a_day(world):
 def test_what_another_fetch_swept_meanwhile_is_in_nobodys_way(world):
     world.cache.mkdir()
     (world.cache / ".fetch-gone").symlink_to("nowhere")  # listed, but not there
-    assert world.fetch() == where("cifar10")
+    assert world.fetch() == fetched_folder("cifar10")
 
 
 def test_a_cache_that_cannot_be_one_is_refused(world):
@@ -325,7 +325,7 @@ def test_a_cache_that_cannot_be_one_is_refused(world):
 
 
 def test_only_known_names_are_fetched(world):
-    for ask in (fetch, where):
+    for ask in (fetch, fetched_folder):
         with pytest.raises(InputError, match="cannot fetch 'mnist'; there is cifar10"):
             ask("mnist")
 

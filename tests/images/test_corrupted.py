@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privcal.datasets.images import Pictures, Pixels, open_corrupted, open_images
-from privcal.datasets.names import CIFAR10, CIFAR100, CORRUPTIONS
 from privcal.errors import InputError
+from privcal.images import ImageArray, ImageFiles, open_corrupted, open_images
+from privcal.images.names import CIFAR10, CIFAR100, CORRUPTIONS
 from tests.support import image_archives as archives
 from tests.support.image_archives import WNIDS
 
@@ -50,7 +50,7 @@ def test_each_severity_is_its_fifth_of_the_rows(tmp_path):
 def test_a_severity_is_a_part_of_a_memory_map_and_no_more(tmp_path):
     archives.cifar_c(tmp_path / "c", LABELS, ("fog",))
     images = open_corrupted(tmp_path / "c").images("fog", 4)
-    assert isinstance(images, Pixels)
+    assert isinstance(images, ImageArray)
     assert isinstance(images.pixels, np.memmap)
     assert not images.pixels.flags.writeable
     assert images.pixels.nbytes == len(LABELS) * 3072
@@ -183,7 +183,7 @@ def test_imagenet_c_has_the_rows_of_imagenet(tmp_path, groups):
     for name in archive.corruptions:
         for severity in range(1, 6):
             images = archive.images(name, severity)
-            assert isinstance(images, Pictures)
+            assert isinstance(images, ImageFiles)
             assert (images.name, images.classes, images.side) == ("ImageNet-C", WNIDS, 224)
             assert images.names == clean.names
             np.testing.assert_array_equal(images.labels, archive.labels)
@@ -194,7 +194,7 @@ def test_imagenet_c_has_the_rows_of_imagenet(tmp_path, groups):
     assert len(seen) == 10
 
 
-def test_pictures_of_64_are_tiny_imagenet_c(tmp_path):
+def test_image_files_of_64_are_tiny_imagenet_c(tmp_path):
     archives.imagenet_c(tmp_path / "Tiny-ImageNet-C", size=(64, 64))
     archive = open_corrupted(tmp_path)
     assert archive.name == "Tiny-ImageNet-C"
@@ -221,53 +221,53 @@ def missing_class_in_the_first(root):
     return f"{root / 'gaussian_noise' / '1'} has no folder {WNIDS[1]}"
 
 
-def missing_picture(root):
+def missing_image_file(root):
     (root / "snow" / "2" / WNIDS[2] / "ILSVRC2012_val_70.JPEG").unlink()
     return f"there is no file {root / 'snow' / '2' / WNIDS[2] / 'ILSVRC2012_val_70.JPEG'}"
 
 
-def picture_too_many(root):
+def image_file_too_many(root):
     archives.jpeg(root / "snow" / "2" / WNIDS[2] / "more.JPEG", 1)
     return f"there is no file {root / 'gaussian_noise' / '1' / WNIDS[2] / 'more.JPEG'}"
 
 
-def no_pictures_of_a_class(root):
+def no_image_files_of_a_class(root):
     for file in (root / "snow" / "2" / WNIDS[2]).iterdir():
         file.unlink()
-    return f"{root / 'snow' / '2' / WNIDS[2]} holds no pictures"
+    return f"{root / 'snow' / '2' / WNIDS[2]} holds no image files"
 
 
-def no_pictures_at_all(root):
+def no_image_files_at_all(root):
     for file in root.rglob("*.JPEG"):
         file.unlink()
-    return "holds no pictures"
+    return "holds no image files"
 
 
 def no_classes_at_all(root):
-    no_pictures_at_all(root)
+    no_image_files_at_all(root)
     for folder in root.glob("*/*/*"):
         folder.rmdir()
     return "holds no folders of classes"
 
 
-def damaged_picture(root):
+def damaged_image_file(root):
     file = root / "snow" / "2" / WNIDS[1] / "ILSVRC2012_val_80.JPEG"
     file.write_bytes(file.read_bytes()[:-300])
-    return f"{file} is not a readable picture, or is cut short"
+    return f"{file} is not a readable JPEG or PNG file, or is cut short"
 
 
-def damaged_first_picture(root):
+def damaged_first_image_file(root):
     file = root / "gaussian_noise" / "1" / WNIDS[0] / "ILSVRC2012_val_90.JPEG"
     file.write_bytes(b"")
-    return f"{file} is not a readable picture, or is cut short"
+    return f"{file} is not a readable JPEG or PNG file, or is cut short"
 
 
 @pytest.mark.parametrize(
     "harm",
     [
-        missing_severity, missing_class, missing_class_in_the_first, missing_picture,
-        picture_too_many, no_pictures_of_a_class, no_pictures_at_all, no_classes_at_all,
-        damaged_picture, damaged_first_picture,
+        missing_severity, missing_class, missing_class_in_the_first, missing_image_file,
+        image_file_too_many, no_image_files_of_a_class, no_image_files_at_all, no_classes_at_all,
+        damaged_image_file, damaged_first_image_file,
     ],
 )  # fmt: skip
 def test_imagenet_c_that_is_not_whole_is_refused(tmp_path, harm):

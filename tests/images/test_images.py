@@ -3,16 +3,15 @@
 import os
 import pickle
 import tarfile
-import time
+import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from privcal.datasets import cifar, pictures
-from privcal.datasets.images import Pictures, Pixels, open_images
-from privcal.datasets.names import CIFAR10, CIFAR100
 from privcal.errors import InputError
+from privcal.images import ImageArray, ImageFiles, cifar, image_files, open_images
+from privcal.images.names import CIFAR10, CIFAR100
 from tests.support import image_archives as archives
 from tests.support.image_archives import WNIDS, random_images
 
@@ -21,7 +20,7 @@ TRAIN100, TEST100 = random_images(103, 100, seed=3), random_images(4, 100, seed=
 
 
 def refusal(path, split="train"):
-    """The one sentence with which an archive, or one of its pictures, is refused."""
+    """The one sentence with which an archive, or one of its files, is refused."""
     with pytest.raises(InputError) as caught:
         open_images(path, split).take(slice(None))
     said = str(caught.value)
@@ -81,7 +80,7 @@ def test_every_layout_of_cifar_gives_every_pixel_and_label(
     path = make(tmp_path)
     for split, (pixels, labels) in (("train", train), ("test", test)):
         images = open_images(str(path), split)
-        assert isinstance(images, Pixels)
+        assert isinstance(images, ImageArray)
         assert (images.name, images.classes, images.side) == (name, classes, 32)
         assert len(images) == len(labels)
         assert images.labels.dtype == np.int64
@@ -211,7 +210,7 @@ def rewrite(path, **changes):
         ({"labels": [1] * 6}, "7 images but 6 labels"),
         ({"labels": [1] * 6 + [10]}, "label of row 6 must be a whole number from 0 to 9, not 10"),
         ({"labels": [-1] + [1] * 6}, "row 0"),
-        ({"labels": [b"1"] * 7}, "not bytes"),
+        ({"labels": [b"1"] * 7}, "not b'1'"),
         ({"labels": 3}, "list of labels"),
     ],
 )
@@ -289,7 +288,7 @@ def test_a_packed_archive_needs_all_its_members(tmp_path):
 
 def test_a_member_too_large_for_cifar_is_not_read(tmp_path, monkeypatch):
     path = tar(tmp_path)
-    monkeypatch.setattr(cifar, "LARGEST", 5000)
+    monkeypatch.setattr(cifar, "MAX_MEMBER_BYTES", 5000)
     assert "too large" in refusal(path)
 
 
@@ -324,7 +323,7 @@ def test_a_png_of_another_form_is_refused(tmp_path, image, said):
 def test_a_png_too_large_to_be_one_is_refused(tmp_path, monkeypatch):
     folder = png(tmp_path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1024)
-    assert "test_batch.png is not a readable PNG" in refusal(folder, "test")
+    assert "test_batch.png is not a readable PNG file" in refusal(folder, "test")
 
 
 @pytest.mark.parametrize(
@@ -356,26 +355,26 @@ def test_an_unknown_layout_lists_those_that_are_known(tmp_path):
     (tmp_path / "photo.JPEG").write_bytes(b"x" * 600)
     assert "photo.JPEG is no archive of images; known are" in refusal(tmp_path / "photo.JPEG")
     assert "there is no file or folder" in refusal(tmp_path / "nowhere")
-    assert "train or test, not 'val'" in refusal(tmp_path, "val")
+    assert "one of train, test, not 'val'" in refusal(tmp_path, "val")
 
 
-# --- Folders of pictures --------------------------------------------------------------------------
+# --- Image files ----------------------------------------------------------------------------------
 
 
 def decoded(file, left=0, top=0, size=None):
-    """As Pillow itself decodes, for pictures of 224×224 or with the numbers worked out by hand."""
-    picture = Image.open(file).convert("RGB")
+    """As Pillow itself decodes, for files of 224×224 or with the numbers worked out by hand."""
+    image = Image.open(file).convert("RGB")
     if size:
-        picture = picture.resize(size, Image.Resampling.BILINEAR)
-        picture = picture.crop((left, top, left + 224, top + 224))
-    return np.asarray(picture)
+        image = image.resize(size, Image.Resampling.BILINEAR)
+        image = image.crop((left, top, left + 224, top + 224))
+    return np.asarray(image)
 
 
 def test_imagenet_is_ordered_by_class_and_file_name(tmp_path):
     root = archives.imagenet(tmp_path)
     for split, folder in (("train", "train"), ("test", "val")):
         images = open_images(root, split)
-        assert isinstance(images, Pictures)
+        assert isinstance(images, ImageFiles)
         assert (images.name, images.classes, images.side) == ("ImageNet", WNIDS, 224)
         assert images.labels.tolist() == [0, 0, 1, 1, 2, 2]
         assert images.labels.dtype == np.int64
@@ -403,9 +402,9 @@ def test_imagenet_is_ordered_by_class_and_file_name(tmp_path):
         ((224, 224), None, 0, 0),
     ],
 )
-def test_pictures_of_any_size_are_cut_to_the_middle(tmp_path, size, scaled, left, top):
+def test_image_files_of_any_size_are_cut_to_the_middle(tmp_path, size, scaled, left, top):
     file = archives.jpeg(tmp_path / "a.JPEG", 1, size)
-    found = pictures.decode(file, 224)
+    found = image_files.decode(file, 224)
     assert found.shape == (224, 224, 3)
     np.testing.assert_array_equal(found, decoded(file, left, top, scaled))
 
@@ -414,10 +413,10 @@ def test_pictures_of_any_size_are_cut_to_the_middle(tmp_path, size, scaled, left
     ("mode", "kind"),
     [("L", "JPEG"), ("CMYK", "JPEG"), ("P", "PNG"), ("RGBA", "PNG"), ("1", "PNG"), ("RGB", "PNG")],
 )
-def test_pictures_of_every_mode_are_rgb(tmp_path, mode, kind):
+def test_image_files_of_every_mode_are_rgb(tmp_path, mode, kind):
     file = archives.jpeg(tmp_path / "a.JPEG", 2, mode=mode, kind=kind)
     assert Image.open(file).mode == mode
-    found = pictures.decode(file, 224)
+    found = image_files.decode(file, 224)
     np.testing.assert_array_equal(found, decoded(file))
     grey = bool((found[..., 0] == found[..., 2]).all())
     assert grey == (mode in "L1")
@@ -445,42 +444,43 @@ def test_tiny_imagenet_is_ordered_by_class_in_both_splits(tmp_path):
     )
 
 
-def test_pictures_come_in_the_order_asked_for_whichever_is_decoded_first(tmp_path, monkeypatch):
+def test_image_files_come_in_the_order_asked_for_whichever_is_decoded_first(tmp_path, monkeypatch):
     images = open_images(archives.tiny(tmp_path), "train")
     monkeypatch.setenv("PRIVCAL_THREADS", "6")
-    done = []
+    last_is_done = threading.Event()
 
-    def slow_at_first(file, side):
+    def first_after_last(file, side):
         row = images.files.index(file)
-        time.sleep(0.02 * (6 - row))
-        done.append(row)
+        if row == 0:
+            assert last_is_done.wait(60)
+        if row == 5:
+            last_is_done.set()
         return np.full((side, side, 3), row, np.uint8)
 
-    monkeypatch.setattr(pictures, "decode", slow_at_first)
+    monkeypatch.setattr(image_files, "decode", first_after_last)
     assert images.take(slice(None))[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert done != sorted(done)
     assert images.take(np.array([4, 1, 4]))[:, 0, 0, 0].tolist() == [4, 1, 4]
 
 
-def test_a_damaged_picture_is_named_when_it_is_taken_and_not_before(tmp_path):
+def test_a_damaged_image_file_is_named_when_it_is_taken_and_not_before(tmp_path):
     root = archives.imagenet(tmp_path)
     images = open_images(root, "train")
     for share in (0.5, 0):
         cut(images.files[3], share)
         assert open_images(root, "train").take(np.array([0, 1, 2, 4])).shape[0] == 4
         said = refusal(root)
-        assert f"{images.files[3]} is not a readable picture, or is cut short" in said
+        assert f"{images.files[3]} is not a readable JPEG or PNG file, or is cut short" in said
     images.files[3].unlink()
     with pytest.raises(InputError, match="there is no file"):
         images.take(slice(None))
 
 
-def test_no_rows_are_no_pictures(tmp_path):
+def test_no_rows_are_no_images(tmp_path):
     images = open_images(archives.tiny(tmp_path), "test")
     assert images.take(slice(0, 0)).shape == (0, 64, 64, 3)
 
 
-def test_files_that_an_archiver_left_are_no_pictures(tmp_path):
+def test_files_that_an_archiver_left_are_no_image_files(tmp_path):
     root = archives.imagenet(tmp_path)
     (root / "train" / WNIDS[0] / "._a.JPEG").write_bytes(b"x")
     (root / "train" / WNIDS[0] / "a.txt").write_bytes(b"x")
@@ -491,7 +491,7 @@ def test_files_that_an_archiver_left_are_no_pictures(tmp_path):
 def empty_class(root):
     for file in (root / "train" / WNIDS[1]).iterdir():
         file.unlink()
-    return "train", f"{WNIDS[1]} holds no pictures"
+    return "train", f"{WNIDS[1]} holds no image files"
 
 
 def class_only_in_train(root):

@@ -11,6 +11,7 @@ import io
 import math
 import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,45 +19,49 @@ from numpy.typing import NDArray
 
 from privcal.errors import InputError
 
-KNOWN = {
+ALLOWED_NAMES = {
     ("numpy.core.multiarray", "_reconstruct"): "array",
     ("numpy._core.multiarray", "_reconstruct"): "array",
     ("numpy", "ndarray"): "ndarray",
     ("numpy", "dtype"): "dtype",
     ("_codecs", "encode"): "encode",  # how Python 3 writes bytes for Python 2
 }
-BYTES = (b"u1", "u1", b"|u1", "|u1", b"uint8", "uint8")
+BYTE_TYPES = (b"u1", "u1", b"|u1", "|u1", b"uint8", "uint8")
 
 
-def read_pickle(where: str, data: bytes) -> dict[str, Any]:
-    """The dictionary in a pickle; arrays of bytes as such, keys as text."""
+def read_pickle(path: Path, data: bytes) -> dict[str, Any]:
+    """The dictionary in a pickle, with arrays of bytes as arrays and keys as text."""
     try:
-        found = _Reader(io.BytesIO(data), encoding="bytes").load()
+        content = _Reader(io.BytesIO(data), encoding="bytes").load()
     except _Forbidden as error:
         raise InputError(
-            f"{where} would run code when read ({error}); this is no published archive, delete it"
+            f"{path} would run code when read ({error}); this is no published archive, delete it"
         ) from None
     except Exception as error:  # a damaged pickle raises all kinds
         first = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{where} is not a readable pickle, or is cut short ({first})") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{where} must hold a dictionary, not {_kind(found)}")
-    return {text(k): _plain(where, v) for k, v in found.items() if isinstance(k, (bytes, str))}
+        raise InputError(f"{path} is not a readable pickle, or is cut short ({first})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold a dictionary, not {_kind(content)}")
+    return {
+        as_text(key): _array(path, value) if isinstance(value, _Made) else value
+        for key, value in content.items()
+        if isinstance(key, (bytes, str))
+    }
 
 
-def text(value: bytes | str) -> str:
+def as_text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 class _Forbidden(Exception):
-    pass
+    """A pickle names something that archives do not need."""
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in KNOWN:
+        if (module, name) not in ALLOWED_NAMES:
             raise _Forbidden(f"it names {module}.{name}"[:120])
-        return _Named(KNOWN[module, name])
+        return _Named(ALLOWED_NAMES[module, name])
 
     def persistent_load(self, pid: Any) -> Any:
         raise _Forbidden("it names an object outside itself")
@@ -64,7 +69,7 @@ class _Reader(pickle.Unpickler):
 
 @dataclass
 class _Named:
-    """A new one each time, so that nothing a pickle does to it lasts."""
+    """Stand-in for a name; a new one each time, so that nothing a pickle does to it lasts."""
 
     what: str
 
@@ -76,6 +81,8 @@ class _Named:
 
 @dataclass
 class _Made:
+    """Note of what a name would have been called with."""
+
     what: str
     args: tuple[Any, ...]
     state: Any = None
@@ -84,19 +91,15 @@ class _Made:
         self.state = state
 
 
-def _plain(where: str, value: Any) -> Any:
-    return _array(where, value) if isinstance(value, _Made) else value
-
-
-def _array(where: str, made: _Made) -> NDArray[np.uint8]:
+def _array(path: Path, made: _Made) -> NDArray[np.uint8]:
     match made:
         case _Made(
             "array", _, (_, tuple(shape), _Made("dtype", (code, *_)), False | 0, bytes(data))
         ):
-            whole = all(type(n) is int and n >= 0 for n in shape) and len(shape) <= 4
-            if code in BYTES and whole and math.prod(shape) == len(data):
+            sizes = all(type(n) is int and n >= 0 for n in shape) and len(shape) <= 4
+            if code in BYTE_TYPES and sizes and math.prod(shape) == len(data):
                 return np.frombuffer(data, np.uint8).reshape(shape)
-    raise InputError(f"{where} holds an array that is not one of bytes in rows")
+    raise InputError(f"{path} holds an array that is not one of bytes in rows")
 
 
 def _kind(value: Any) -> str:
