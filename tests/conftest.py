@@ -46,3 +46,14 @@ def random_scores(rows: int, classes: int = 5, seed: int = 0, **more: object) ->
     logits = rng.normal(0, 3, (rows, classes)).astype(np.float32)
     noisy = logits + rng.gumbel(0, 2, (rows, classes))
     return privcal.Scores(logits=logits, labels=noisy.argmax(axis=1), **more)
+
+
+NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit", "datasets",
+            "corruptions", "training"}  # fmt: skip
+"""Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if NOT_CORE & set(item.path.relative_to(Path(__file__).parent).parts):
+            item.add_marker("slow")
