@@ -26,14 +26,14 @@ def main(folder: Path) -> None:
     policy = privcal.Policy(epsilon=2.0, epsilon_per_request=0.5, queries=("gap",), askers=("ann",))
     privcal.create_ledgers(folder / "hospital.parquet", policy, person="patient", name="hospital")
 
-    # Ann asks: summed over rows, how much is correct more than confidence? The answer has noise.
+    # Summed over rows, how much more is correct than confident? What comes back has noise.
     [source] = privcal.open_sources([folder / "hospital.parquet"])
-    answer = source.answer(Gap(), 0.5, "winter", asker="ann")
-    print(f"answered {answer.values[0]:.1f} for epsilon {answer.epsilon:g}")
-    try:
-        source.answer(Gap(), 0.5, "spring", asker="bob")
-    except privcal.Refused as refused:
-        print(f"bob was refused: {refused}")
+    for asker in ("ann", "bob"):
+        try:
+            answer = source.answer(Gap(), 0.5, "winter", asker)
+            print(f"{asker} was answered {answer.values[0]:.1f} for epsilon {answer.epsilon:g}")
+        except privcal.Refused as refused:
+            print(f"{asker} was refused: {refused}")
     for entry in source.ledger.entries():
         print(f"{entry.time}  {entry.kind:8} epsilon {entry.epsilon:g}  {entry.what}")
     print(f"spent {source.spent:g} of {source.policy.epsilon:g}")

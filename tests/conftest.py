@@ -49,11 +49,12 @@ def random_scores(rows: int, classes: int = 5, seed: int = 0, **more: object) ->
 
 
 NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit", "datasets",
-            "corruptions", "training"}  # fmt: skip
+            "images", "corruptions", "training"}  # fmt: skip
 """Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = {Path(__file__).parent / name for name in NOT_CORE}
     for item in items:
-        if NOT_CORE & set(item.path.relative_to(Path(__file__).parent).parts):
+        if folders & set(item.path.parents):
             item.add_marker("slow")

@@ -26,7 +26,7 @@ def output(
 
 @pytest.mark.parametrize("output", ["owner.py"], indirect=True)
 def test_an_owner_sees_what_was_asked_and_what_it_cost(output: str) -> None:
-    assert "for epsilon 0.5" in output
+    assert "ann was answered" in output
     assert "bob was refused: asker" in output
     assert '"kind":"gap"' in output
     assert output.endswith("spent 0.5 of 2\n")

@@ -20,7 +20,7 @@ def text(name: str) -> str:
 
 def constants() -> dict[str, object]:
     """Each FORMAT, VERSION and APPLICATION_ID that a module of ours writes down, by its full name."""
-    found = {}
+    found: dict[str, object] = {}
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         for node in ast.parse(path.read_text("utf-8")).body:

@@ -162,7 +162,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     while free := [module for module, needs in left.items() if not needs & set(left)]:
         for module in free:
             del left[module]
-    assert not left
+    needed = set().union(*left.values())
+    assert not {module for module in left if module in needed}
 
 
 def test_every_row_is_about_something() -> None:

@@ -137,6 +137,7 @@ def test_a_million_rows_that_the_prior_did_not_expect_are_fitted(
     assert right == pytest.approx(accuracy, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [(10, 10, 1.0), (50, 30, 1.0)])
 def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int, float]) -> None:
     """Pointwise, over rows: 93 to 97.5 % (less 2 % for the chance of 150 runs)."""
