@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,15 @@ def random_scores(rows: int, classes: int = 5, seed: int = 0, **more: object) ->
     logits = rng.normal(0, 3, (rows, classes)).astype(np.float32)
     noisy = logits + rng.gumbel(0, 2, (rows, classes))
     return privcal.Scores(logits=logits, labels=noisy.argmax(axis=1), **more)
+
+
+NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit", "datasets",
+            "images", "corruptions", "training"}  # fmt: skip
+"""Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = {Path(__file__).parent / name for name in NOT_CORE}
+    for item in items:
+        if folders & set(item.path.parents):
+            item.add_marker("slow")

@@ -277,6 +277,7 @@ def table(rng, kind, dtype, n, m):
     threads=st.sampled_from([1, 2, 5]),
     seed=st.integers(0, 2**32 - 1),
 )
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_row_has_the_same_bits_in_any_place_block_thread_and_batch(
     n, m, kind, dtype, order, temperature, block, threads, seed
@@ -375,6 +376,7 @@ def test_exp_and_log_of_a_number_do_not_depend_on_its_neighbours():
     assert list(positions.elementwise()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_row_has_the_same_bits_everywhere_on_a_machine_with_less_simd(share):
     features = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])

@@ -244,6 +244,7 @@ LINE = st.one_of(
 ).filter(lambda line: b"\n" not in line and bool(line.strip()))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINE, min_size=1, max_size=6), st.sampled_from([1, 7, 1 << 24]))
 def test_a_file_says_what_its_lines_say_alone(

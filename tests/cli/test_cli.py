@@ -73,6 +73,7 @@ def test_the_demo_runs_every_method_and_writes_what_it_says(run: Any, tmp_path: 
     assert "warning" not in stderr
 
 
+@pytest.mark.slow
 def test_the_demo_replaces_only_what_a_demo_wrote(run: Any, tmp_path: Path) -> None:
     args = ("demo", "--sources", 2, "--samples", 5, "--out")
     assert run(*args, tmp_path / "new")[0] == 0
@@ -84,6 +85,7 @@ def test_the_demo_replaces_only_what_a_demo_wrote(run: Any, tmp_path: Path) -> N
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 def test_two_demos_with_one_seed_differ_in_their_noise_alone(run: Any, tmp_path: Path) -> None:
     said = []
     for name in ("a", "b"):
@@ -166,6 +168,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [0, 1, 2, 4, 8, 11, 16])
 def test_a_run_that_dies_in_any_answer_goes_on_without_paying_twice(
     call: int, run: Any, tmp_path: Path
@@ -507,6 +510,7 @@ def test_a_large_or_odd_policy_is_explained_too(
     assert any("promises nothing" in line for line in said["summary"])
 
 
+@pytest.mark.slow
 def test_the_demo_runs_in_an_empty_folder_it_is_in(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -651,6 +655,7 @@ def test_json_goes_alone_to_standard_output(run: Any, clinics: list[Path], tmp_p
         assert isinstance(json.loads(stdout), dict)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_finished_work_usable(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -109,6 +109,7 @@ def test_people_are_told_that_nothing_was_measured(
     assert (tmp_path / "f.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:

@@ -244,6 +244,7 @@ def test_the_owner_sees_how_many_can_still_be_asked_about(run: Any, tmp_path: Pa
     assert said["remains"] is None
 
 
+@pytest.mark.slow
 def test_a_campaign_every_month_keeps_the_noise_of_the_whole_budget(path: Path) -> None:
     """Statistical: over 400 months of new people the noise is that of ε = 1, not of 1/400."""
     totals = []

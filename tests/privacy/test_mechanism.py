@@ -142,7 +142,7 @@ def _draws(_: int) -> list[int]:
     return add_noise(np.zeros(20, np.int64), 2**40, NANO)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_two_processes_never_share_a_random_stream(start: str) -> None:
     _draws(0)  # a forked child inherits whatever state there is by now
     with multiprocessing.get_context(start).Pool(4) as pool:

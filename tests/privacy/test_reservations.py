@@ -447,8 +447,8 @@ class CampaignsOfPersons(Campaigns):
 
 Campaigns.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 CampaignsOfPersons.TestCase.settings = Campaigns.TestCase.settings
-TestCampaigns = Campaigns.TestCase
-TestCampaignsOfPersons = CampaignsOfPersons.TestCase
+TestCampaigns = pytest.mark.slow(Campaigns.TestCase)
+TestCampaignsOfPersons = pytest.mark.slow(CampaignsOfPersons.TestCase)
 
 
 # --- each person's own budget ----------------------------------------------------------------

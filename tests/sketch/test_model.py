@@ -138,6 +138,7 @@ def test_a_million_rows_that_the_prior_did_not_expect_are_fitted(
     assert right == pytest.approx(accuracy, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [(10, 10, 1.0), (50, 30, 1.0)])
 def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int, float]) -> None:
     """Pointwise, over rows: 93 to 97.5 % (less 2 % for the chance of 150 runs)."""
@@ -147,6 +148,7 @@ def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int,
     assert 0.91 <= covered <= 0.985
 
 
+@pytest.mark.slow
 def test_bands_computed_with_too_little_noise_cover_too_little() -> None:
     """The test above would notice: the same, told that the noise is three times smaller."""
     model = MODELS["alone"]
@@ -269,6 +271,7 @@ def test_a_run_gets_the_same_curve_alone_and_in_a_batch(model: Model) -> None:
     st.floats(1e-12, 1e12),
     st.lists(st.floats(-1e9, 1e9), min_size=14, max_size=14),
 )
+@pytest.mark.slow
 def test_whatever_the_answer_the_curve_rises_and_is_finite(
     name: str, answers: int, noise: float, values: list[float]
 ) -> None:
@@ -363,6 +366,7 @@ def test_own_confidence_is_close_on_the_public_rows_themselves() -> None:
 
 @pytest.mark.parametrize("rows", [20, 2000])
 @pytest.mark.parametrize("name", ["public", "alone"])
+@pytest.mark.slow
 def test_private_evaluation_covers_the_truth_it_estimates(name: str, rows: int) -> None:
     """Accuracy, mean confidence and ECE of hidden rows drawn from the model."""
     model = MODELS[name]
