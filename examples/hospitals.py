@@ -29,7 +29,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import privcal
-from privcal.cli.console import errors, progress_bar
+from privcal.cli.console import note, progress_bar
 from privcal.errors import InputError
 from privcal.evaluate import evaluate
 from privcal.files import replacing
@@ -782,7 +782,7 @@ def hospitals(
                 clinics.run(splits, seed, record)
                 write(record, "heart", "Heart disease", HEART_PICTURE, out)
     except InputError as error:
-        errors.print(f"error: {error}", soft_wrap=True)
+        note(f"error: {error}")
         raise typer.Exit(2) from None
     for file in sorted(out.iterdir()):
         print(file)

@@ -26,6 +26,7 @@ ORDER = [
     ["sources", "privacy.explain"],
     ["maps"],
     ["sketch"],
+    ["methods.options"],
     ["methods.base"],
     ["methods.search"],
     ["methods"],

@@ -28,6 +28,7 @@ from privcal.queries import Hats, Query
 from privcal.scores import Scores
 from privcal.sketch.saved import Sketch
 from privcal.source import Answer, Source
+from privcal.sources import check_public
 
 
 class Answers(Protocol):
@@ -257,6 +258,9 @@ def calibrate(
     if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
         options["rows_per_person"] = rows  # the most noise that any of them adds
         chosen = methods.make(method, **options)
+    if isinstance(public := options.get("public"), Scores) and not hasattr(sources, "ask"):
+        local = [source for source in sources if isinstance(source, Source)]
+        check_public(public, ((source.name or "a source", source.scores) for source in local))
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
     Key.parse(panel.asker, campaign)  # complain now rather than through every source's refusal

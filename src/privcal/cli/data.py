@@ -12,7 +12,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import Json, errors, human, print_json, progress_bar
+from privcal.cli.console import output, print_json, progress_bar, stderr
+from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.files import check_outputs
 
@@ -51,9 +52,9 @@ def fetch(
     """
     from privcal.datasets.fetch import fetch as get
 
-    with errors.status("starting") as status:
+    with stderr.status("starting") as status:
         folder = get(name, again=again, say=status.update)
-    human(as_json).print(f"{name}: {folder}", soft_wrap=True)
+    output(as_json).print(f"{name}: {folder}", soft_wrap=True)
     if as_json:
         print_json({"name": name, "folder": str(folder)})
 
@@ -109,7 +110,7 @@ def train(
     check_outputs([out], [])
     device = choose(device)
     where = _images(plan.data, data)
-    with errors.status("reading the images"):
+    with stderr.status("reading the images"):
         images, test = open_images(where, "train"), open_images(where, "test")
         if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
             if not isinstance(images, Pictures):
@@ -124,9 +125,9 @@ def train(
 
         def progress(step: Step) -> None:
             nonlocal told
-            if step.accuracy != told and not errors.is_terminal:  # for a log, ten lines
+            if step.accuracy != told and not stderr.is_terminal:  # for a log, ten lines
                 told = step.accuracy
-                errors.print(f"epoch {step.epoch}/{plan.epochs}: test accuracy {told:.4f}")
+                stderr.print(f"epoch {step.epoch}/{plan.epochs}: test accuracy {told:.4f}")
             tested = "" if step.accuracy is None else f", test accuracy {step.accuracy:.4f}"
             bar.update(
                 task,
@@ -140,7 +141,7 @@ def train(
         done = run(plan, images, test, out, device=device, compiled=compiled, progress=progress)
     seconds = sum(line["seconds"] for line in done.history)
     accuracy = done.history[-1]["accuracy"]
-    human(as_json).print(
+    output(as_json).print(
         f"{out}: {plan.network} after {done.epochs} epochs ({seconds:,.0f} s on {device}), "
         f"test accuracy {accuracy:.4f}; next: privcal data logits --model {out} --out archive.npz",
         soft_wrap=True,
@@ -217,12 +218,12 @@ def logits(
     device = choose(device)
     checkpoint = load_checkpoint(model)
     if not checkpoint.finished:
-        errors.print(
+        stderr.print(
             f"note: {model} is not trained to the end "
             f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)",
             soft_wrap=True,
         )
-    with errors.status("reading the images"):
+    with stderr.status("reading the images"):
         images = open_images(_images(checkpoint.recipe.data, data), "test")
         archive = None if corrupted is None else open_corrupted(corrupted)
         pictures = None if frost is None else frost_pictures(frost)
@@ -251,7 +252,7 @@ def logits(
             making = Making(checkpoint, images, level, archive, pictures, seed)
             found[str(path)] = make_archive(making, shifts, path, device=device, progress=progress)
     for name in found:
-        human(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
+        output(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
     if as_json:
         print_json(found)
 
@@ -317,7 +318,7 @@ def check(
             _shown(row["paper_ece"]),
         )
         table.add_row(*(cells[i] for i in shown))
-    human(as_json).print(table)
+    output(as_json).print(table)
     if as_json:
         print_json(
             {
@@ -359,7 +360,7 @@ def sheet(
     rows = torch.from_numpy(shown.take(np.arange(min(images, len(shown)), dtype=np.intp)))
     pictures = None if frost is None else frost_pictures(frost)
     contact_sheet(rows, out, seed=seed, frost=pictures)
-    errors.print(f"picture: {out}", soft_wrap=True)
+    stderr.print(f"picture: {out}", soft_wrap=True)
 
 
 def _need_torch() -> None:

@@ -7,9 +7,31 @@ nothing else needs to be touched. See `base.Method` for what it must do.
 import importlib
 import pkgutil
 
-from privcal.methods.base import Ask, Batch, History, Method, Rounds, drive, make, names, register
+from privcal.methods.base import (
+    Ask,
+    Batch,
+    History,
+    Method,
+    Rounds,
+    drive,
+    make,
+    names,
+    parse_options,
+    register,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Ask", "Batch", "History", "Method", "Rounds", "drive", "make", "names", "register"]
+__all__ = [
+    "Ask",
+    "Batch",
+    "History",
+    "Method",
+    "Rounds",
+    "drive",
+    "make",
+    "names",
+    "parse_options",
+    "register",
+]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from privcal.errors import InputError
 from privcal.maps import Map
+from privcal.methods.options import check_known, parse
 from privcal.queries import Query
 from privcal.scores import FloatArray
 
@@ -125,12 +126,17 @@ def names() -> list[str]:
 
 def make(name: str, **options: Any) -> Method:
     """The method of that name with these options; unknown names and options are errors."""
+    cls = _find(name)
+    check_known(name, cls, options)
+    return cls(**options)
+
+
+def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Options of that method, from texts like `bins=30`, for `make`."""
+    return parse(name, _find(name), texts)
+
+
+def _find(name: str) -> Callable[..., Method]:
     if name not in _METHODS:
         raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
-    cls = _METHODS[name]
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise InputError(f"method {name} has no option {option!r}; {has}")
-    return cls(**options)
+    return _METHODS[name]

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from privcal.errors import InputError
+from privcal.errors import InputError, Refused
 from privcal.privacy.ledger import Ledger, Unit
 from privcal.privacy.marks import Known, Marks, default_marks, locked, reading
 from privcal.privacy.policy import Policy
-from privcal.readers import outputs_file, read_scores, read_sources, unused_columns
+from privcal.readers import ENDINGS, PERSON, outputs_file, read_scores, read_sources, unused_columns
 from privcal.scores import Scores
 
 
@@ -90,9 +90,12 @@ class Data:
 
     def known(self, ledger: str, digest: str) -> Known:
         """As the marks keep it."""
-        at = self.path.stat()
-        part = (self.split or "", self.value or "")
-        return Known(ledger, self.path, at.st_dev, at.st_ino, *part, digest)
+        return Known(ledger, self.path, *self._file(), self.split or "", self.value or "", digest)
+
+    def _file(self) -> tuple[int, int]:
+        """The numbers of its disk and of itself there, as far as a database can hold them."""
+        facts = self.path.stat()
+        return facts.st_dev % 2**63, facts.st_ino % 2**63
 
     def same_file(self, path: Path) -> bool:
         """Whether that is this file, under this name or as a hard link."""
@@ -107,8 +110,7 @@ class Data:
         """
         if self.same_file(known.path) or not self.path.exists():
             return self.same_file(known.path)
-        at = self.path.stat()
-        if (at.st_dev, at.st_ino) != (known.device, known.inode):
+        if self._file() != (known.device, known.inode):
             return False
         part = replace(self, split=known.split or None, value=known.value or None)
         with contextlib.suppress(InputError):
@@ -183,6 +185,43 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
     return Ledger(next(iter(found.values()))) if found else None
 
 
+def ledger_of(file: str | Path) -> Ledger:
+    """A ledger by its file, or by the data that it is for."""
+    file = Path(file)
+    if file.is_dir() or file.suffix.lower() in ENDINGS:
+        data = Data.at(file)
+        split = [note for note in notes_of(data) if note.split is not None]
+        if split:
+            raise InputError(
+                f"{file} is split by its column {split[0].split} and has a ledger for each value: "
+                f"name one, such as {place(split[0])}"
+            )
+        ledger = find(data)
+        if ledger is None:
+            raise InputError(
+                f"the ledger of {file} is gone; put it back, or make a new one, which starts with "
+                f"what that had spent: privcal ledger create {file}"
+                if lost(data)
+                else f"{file} has no ledger yet; make one with: privcal ledger create {file}"
+            )
+        return ledger
+    if not file.is_file():
+        raise InputError(f"there is no ledger {file}")
+    ledger = Ledger(file)
+    try:
+        ledger.facts  # noqa: B018
+    except Refused as refused:
+        raise InputError(
+            f"{file} is not a ledger, or is damaged ({refused.__cause__ or refused})"
+        ) from None
+    return ledger
+
+
+def known_as(scores: Scores) -> Path | None:
+    """The file under which these rows have a ledger, as far as this machine knows."""
+    return next((known.path for known, _ in _known_rows(scores.content_digest())), None)
+
+
 def lost(data: Data, folder: Path | None = None) -> bool:
     """Whether these data had a ledger at its usual place, and it is gone."""
     with _marks() as marks:
@@ -201,6 +240,20 @@ def notes_of(data: Data, folder: Path | None = None) -> list[Data]:
     places = list(dict.fromkeys(places))
     notes = [Data.noted(n) for one in places for n in reversed(Ledger(one).notes())]
     return [note for note in notes if note.path in paths or data.same_file(note.path)]
+
+
+def person_column(data: Data, person: str | None = None, per_row: bool = False) -> str | None:
+    """The column of person ids: as a ledger of these data says, else as is said here."""
+    if per_row and person is not None:
+        raise InputError("give --person or --per-row, not both")
+    notes = notes_of(data)
+    if not notes:
+        return None if per_row else person or PERSON
+    noted = notes[0].person
+    if (per_row and noted is not None) or person not in (None, noted):
+        whom = "a row" if noted is None else f"a person, by the column {noted}"
+        raise InputError(f"the ledger of {data} protects {whom}, as was said when it was made")
+    return noted
 
 
 def check_new(data: Data, scores: Scores, policy: Policy) -> None:
