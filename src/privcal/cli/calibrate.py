@@ -205,8 +205,7 @@ class _Run:
 
     def check(self, inputs: list[Path], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
-        methods.make(self.method, **self.options)
-        to_nano(self.epsilon)
+        methods.plan(methods.make(self.method, **self.options), to_nano(self.epsilon))
         Key.parse(self.asker, self.campaign or "unnamed")
         check_picture(plot)
         outputs = [path for path in (self.out, self.sketch, plot) if path is not None]
@@ -252,7 +251,7 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
         return
     if owned:
         raise InputError("sites keep their own data, policies and ledgers: give none of these")
-    need_posix("a federation")
+    need_posix()
     need_flare()
 
 

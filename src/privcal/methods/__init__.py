@@ -14,9 +14,11 @@ from privcal.methods.base import (
     Method,
     Rounds,
     drive,
+    find,
     make,
     names,
     parse_options,
+    plan,
     register,
 )
 
@@ -30,8 +32,10 @@ __all__ = [
     "Method",
     "Rounds",
     "drive",
+    "find",
     "make",
     "names",
     "parse_options",
+    "plan",
     "register",
 ]

@@ -124,19 +124,20 @@ def names() -> list[str]:
     return [n for n in first if n in _METHODS] + sorted(set(_METHODS) - set(first))
 
 
+def find(name: str) -> Callable[..., Method]:
+    """The class that is registered under a name; its fields are the method's options."""
+    if name not in _METHODS:
+        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
+    return _METHODS[name]
+
+
 def make(name: str, **options: Any) -> Method:
     """The method of that name with these options; unknown names and options are errors."""
-    cls = _find(name)
+    cls = find(name)
     check_known(name, cls, options)
     return cls(**options)
 
 
 def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """Options of that method, from texts like `bins=30`, for `make`."""
-    return parse(name, _find(name), texts)
-
-
-def _find(name: str) -> Callable[..., Method]:
-    if name not in _METHODS:
-        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
-    return _METHODS[name]
+    return parse(name, find(name), texts)
