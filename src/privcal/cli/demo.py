@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import progress_bar, show
+from privcal.cli.console import plural, progress_bar, show
 from privcal.cli.options import Json
 from privcal.demo import Demo, Row, run_demo
 from privcal.maps import Map, TemperatureMap
@@ -60,7 +60,7 @@ def demo(
         "methods": [_facts(row) for row in result.rows],
         "files": {what: str(path) for what, path in files.items()},
     }
-    title = f"CIFAR-10-C {shift}: {sources} sources of {samples} rows each"
+    title = f"CIFAR-10-C {shift}: {plural(sources, 'source')} of {plural(samples, 'row')} each"
     lines = [f"{what}: {path}" for what, path in files.items()]
     show(as_json, document, _table(title, result), *lines[:-1], f"{lines[-1]} (of this demo alone)")
 

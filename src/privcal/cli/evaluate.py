@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from privcal.cli.console import show
+from privcal.cli.console import plural, show
 from privcal.cli.options import Json, Public
 from privcal.errors import InputError
 from privcal.evaluate import evaluate as measure
@@ -67,7 +67,7 @@ def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json
         results["after"] = measure(scores, loaded, bins)
     if plot is not None:
         save_reliability(plot, list(results.items()), file.name, columns=2)
-    table = Table(title=f"{file}, {len(scores):,} rows")
+    table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:
         table.add_column(when if loaded else "value", justify="right")

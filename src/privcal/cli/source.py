@@ -43,7 +43,7 @@ def check(
     scores = read_scores(file, person=column)
     kept = None if ledger is None else ledger.policy
     if split is not None:
-        kept = Ledger(opening.place(split)).policy
+        kept = Ledger(opening.ledger_path(split)).policy
     rules = kept if policy is None else Policy.load(policy, kept)
     facts = explain(Source(scores, rules, ledger=ledger))
     lines = [Text(str(file), style="bold")]
@@ -51,7 +51,7 @@ def check(
         lines.append(
             Text(
                 f"Split by its column {split.split} into sources with a ledger each, such as "
-                f"{opening.place(split)}; what follows is of all rows together."
+                f"{opening.ledger_path(split)}; what follows is of all rows together."
             )
         )
     elif ledger is None:

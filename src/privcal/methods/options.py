@@ -5,6 +5,7 @@ What a value may be is checked by the method itself (`__post_init__`).
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
@@ -41,8 +42,9 @@ def parse(method: str, cls: Callable[..., Any], texts: Sequence[str]) -> dict[st
         try:
             options[name] = _read(kind, value)
         except ValueError:
+            what = _WORDS.get(kind, f"of type {kind}")
             raise InputError(
-                f"option {name} of method {method} must be {_in_words(kind)}, not {value!r}"
+                f"option {name} of method {method} must be {what}, not {value!r}"
             ) from None
     return options
 
@@ -90,48 +92,30 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """The types that a value may have: several for a union, otherwise the one."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
 def _writable(kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return all(_writable(part) for part in get_args(kind) if part is not Ellipsis)
-    plain = [part for part in _choices(kind) if part is not types.NoneType]
-    if len(plain) > 1 or plain[0] is not kind:
-        return all(map(_writable, plain))
-    return kind in _WORDS or get_origin(kind) is Literal
+    if kind in (*_WORDS, types.NoneType, Ellipsis) or get_origin(kind) is Literal:
+        return True
+    return get_origin(kind) in (tuple, Union, types.UnionType) and all(
+        map(_writable, get_args(kind))
+    )
 
 
 def _read(kind: Any, text: str) -> Any:
     """`text` as a value of this type; ValueError where it is none."""
-    *others, last = sorted(_choices(kind), key=lambda part: part is str)  # text takes anything
-    for part in others:
-        try:
-            return _read(part, text)
-        except ValueError:
-            continue
-    if last is types.NoneType or last is bool:
-        named = {"none": None} if last is types.NoneType else {"true": True, "false": False}
-        if text.lower() not in named:
-            raise ValueError(text)
-        return named[text.lower()]
-    if get_origin(last) is tuple:
-        parts, texts = get_args(last), text.split(",")
+    if get_origin(kind) in (Union, types.UnionType):
+        *others, last = sorted(get_args(kind), key=lambda part: part is str)  # that takes anything
+        for part in others:
+            with contextlib.suppress(ValueError):
+                return _read(part, text)
+        return _read(last, text)
+    if get_origin(kind) is tuple:
+        parts, texts = get_args(kind), text.split(",")
         if parts[1:] == (Ellipsis,):
             parts = parts[:1] * len(texts)
         return tuple(_read(part, item.strip()) for part, item in zip(parts, texts, strict=True))
-    return text if last is str or get_origin(last) is Literal else last(text)
-
-
-def _in_words(kind: Any) -> str:
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        return f"{'' if Ellipsis in parts else f'{len(parts)} '}values with commas between"
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
-    return " or ".join(
-        "none" if part is types.NoneType else _WORDS[part] if part in _WORDS else _in_words(part)
-        for part in _choices(kind)
-    )
+    if kind is bool or kind is types.NoneType:
+        values = {"true": True, "false": False} if kind is bool else {"none": None}
+        if text.lower() not in values:
+            raise ValueError(text)
+        return values[text.lower()]
+    return text if get_origin(kind) is Literal else kind(text)
