@@ -28,7 +28,7 @@ import typer
 from matplotlib.figure import Figure
 
 import privcal
-from privcal.cli.console import errors, progress_bar
+from privcal.cli.console import note, progress_bar
 from privcal.errors import InputError
 from privcal.evaluation import evaluate
 from privcal.fit import Objective
@@ -779,7 +779,7 @@ def hospitals(
                 clinics.run(splits, seed, record)
                 write(record, "heart", "Heart disease", HEART_PICTURE, out)
     except InputError as error:
-        errors.print(f"error: {error}", soft_wrap=True)
+        note(f"error: {error}")
         raise typer.Exit(2) from None
     for file in sorted(out.iterdir()):
         print(file)

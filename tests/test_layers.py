@@ -63,7 +63,7 @@ INSIDE = {
         ["opening"],
     ],
     "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch", "report"]],
-    "methods": [["base"], ["search"], [OTHERS]],
+    "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [["names", "pickles", "sets"], ["image_files"], [OTHERS], ["fetch", "corrupted"]],
     "audit": [["bound", "pairs", "removals", "result"], ["games", "figure"], ["run"]],
     "corruptions": [
@@ -85,7 +85,13 @@ INSIDE = {
         ["authority", "server", "site", "calibrator"],
         ["checks", "trial"],
     ],
-    "cli": [["console"], [OTHERS], ["federation", "site"], ["app"]],
+    "cli": [
+        ["console", "options", "systems", "exits"],
+        [OTHERS],
+        ["ledger", "federation", "site"],
+        ["calibrate"],
+        ["app"],
+    ],
 }
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",

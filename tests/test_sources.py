@@ -569,3 +569,86 @@ def test_one_ledger_is_one_source_in_a_merged_sketch_whatever_it_is_called(
     run("sketch", "fit", tmp_path / "all.json", "--out", tmp_path / "all-map.json")
     facts: Any = privcal.load_map(tmp_path / "all-map.json").provenance
     assert (facts["sources"], facts["epsilon_per_source"]) == (1, 2.0)
+
+
+# --- a Python caller meets the same rules ---------------------------------------------------
+
+
+def test_from_python_nobodys_private_rows_are_taken_as_public_ones(tmp_path: Path) -> None:
+    asked, other = (save(tmp_path / f"{name}.npz", rows=80, seed=ord(name)) for name in "ab")
+    privcal.create_ledgers(asked, per_row=True)
+    privcal.create_ledgers(other, per_row=True)
+    for private in (asked, other):  # one of those asked, and one that is not asked at all
+        copy = Path(shutil.copy(private, tmp_path / "clean.npz"))
+        with pytest.raises(privcal.InputError, match="would get no privacy"):
+            privcal.open_sources([asked], public=privcal.read_scores(copy))
+    clean = save(tmp_path / "public.npz", rows=80, seed=1)
+    [source] = privcal.open_sources([asked], public=privcal.read_scores(clean))
+    with pytest.raises(privcal.InputError, match="would get no privacy"):
+        privcal.calibrate([source], "sketch", public=privcal.read_scores(asked))
+    assert source.ledger.nano_spent == 0
+
+
+def test_from_python_no_sources_are_an_error(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)
+    with pytest.raises(privcal.InputError, match="there are no sources"):
+        privcal.open_sources([])
+    for names in ([], ["A", "A"], ["A", ""]):
+        with pytest.raises(privcal.InputError, match="names of sources"):
+            privcal.open_sources(
+                [table],
+                source_column="hospital",
+                source_names=names,
+                new_ledgers=True,
+                per_row=True,
+            )
+    assert not (tmp_path / "icu.csv.ledgers").exists()
+
+
+def test_from_python_one_name_is_not_given_to_many_sources(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)
+    with pytest.raises(privcal.InputError, match="name is for one source"):
+        privcal.create_ledgers(table, per_row=True, name="St. Anna", source_column="hospital")
+    assert not (tmp_path / "icu.csv.ledgers").exists()
+
+
+def test_from_python_columns_that_look_like_ids_are_told(tmp_path: Path) -> None:
+    table = tmp_path / "h.csv"
+    ids = "".join(f"p{i // 2},0.5,1\n" for i in range(40))
+    table.write_text("patient,probability,label\n" + ids)
+    with pytest.warns(UserWarning, match="column patient of .* looks like ids"):
+        privcal.create_ledgers(table, per_row=True)
+
+
+def test_from_python_data_are_attached_to_a_ledger_or_to_its_data(tmp_path: Path) -> None:
+    data, *weeks = (save(tmp_path / f"week-{i}.npz", seed=i) for i in range(4))
+    [ledger] = privcal.create_ledgers(data, per_row=True)
+    for known, week in zip((ledger, ledger.path, data), weeks, strict=True):
+        assert known is not None
+        [(attached, _)] = privcal.attach_data(known, week)
+        assert attached.id == ledger.id
+    with pytest.raises(privcal.InputError, match="has no ledger"):
+        privcal.attach_data(save(tmp_path / "none.npz", seed=8), save(tmp_path / "new.npz", seed=9))
+    with pytest.raises(privcal.InputError, match="table that source_column splits"):
+        privcal.attach_data(ledger, data, source_column="hospital")
+
+
+def test_a_file_may_have_a_number_larger_than_a_database_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows gives files and disks such numbers, and so do some file systems of Linux."""
+    real = Path.stat
+
+    def large(path: Path, **more: Any) -> os.stat_result:
+        mode, inode, device, *rest = real(path, **more)
+        return os.stat_result((mode, inode + 2**64 - 2**40, device + 2**63, *rest))
+
+    data = save(tmp_path / "h.npz")
+    monkeypatch.setattr(Path, "stat", large)
+    [ledger] = privcal.create_ledgers(data, per_row=True)
+    moved = data.rename(tmp_path / "moved.npz")
+    found = opening.find(Data.at(moved))
+    assert found is not None
+    assert found.id == ledger.id

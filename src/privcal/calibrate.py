@@ -27,8 +27,10 @@ from privcal.privacy import approvals
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import Query
 from privcal.question import Question, check_asker, check_campaign
+from privcal.scores import Scores
 from privcal.sketch.sketch import Sketch
 from privcal.source import Answer, Source
+from privcal.sources import check_public
 from privcal.version import __version__
 
 
@@ -93,6 +95,12 @@ class LocalPanel:
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
         return refused
+
+    def check_public(self, public: Scores | None) -> None:
+        """Raise InputError where public rows are a source's own; files stay closed until charged."""
+        own = ((n, s.rows_in_memory) for n, s in self._sources.items() if isinstance(s, Source))
+        if public is not None:
+            check_public(public, ((name, rows) for name, rows in own if rows is not None))
 
     def release(self) -> None:
         for source in self._sources.values():
@@ -280,6 +288,8 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    if isinstance(panel, LocalPanel) and chosen.takes_public:
+        panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
     check_asker(panel.asker)  # complain now rather than through every source's refusal

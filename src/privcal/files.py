@@ -26,11 +26,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     part = path.with_name(f".{secrets.token_hex(4)}{path.suffix.lower()}")
     try:
         yield part
-        with open(part, "rb") as file:
+        with open(part, "r+b") as file:  # Windows syncs only what may be written
             os.fsync(file.fileno())
         os.replace(part, path)
-        if os.name == "posix":  # the new name must survive a crash too
-            folder = os.open(path.parent, os.O_RDONLY)
+        if hasattr(os, "O_DIRECTORY"):  # the new name must survive a crash too
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(folder)
             os.close(folder)
     finally:

@@ -176,6 +176,11 @@ class Source:
         return self._data if isinstance(self._data, Scores) else self._data.read()
 
     @property
+    def rows_in_memory(self) -> Scores | None:
+        """The private rows where they were given as such; None for data that are still to be opened."""
+        return self._data if isinstance(self._data, Scores) else None
+
+    @property
     def model(self) -> str | None:
         """The model whose scores these are, where it is known."""
         return self._data.model

@@ -154,13 +154,13 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
 
 INTERRUPTED = """
 import privcal.source
-from privcal.cli.app import _Interrupted, main
+from privcal.cli.app import main
 
 draw, calls = privcal.source.add_noise, iter(range(100))
 
 def interrupted(*args):
     if next(calls) == {call}:
-        raise _Interrupted
+        raise KeyboardInterrupt
     return draw(*args)
 
 privcal.source.add_noise = interrupted
@@ -288,15 +288,20 @@ def test_methods_take_their_options_from_the_command_line(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
     args = ("calibrate", *clinics, *NEW, "--out", tmp_path / "m.json", "--json")
-    options = ("--iterations", 2, "--bounds", 1, 1.5, "--clip", 4, "--method", "nll-t")
-    code, stdout, _ = run(*args, *options)
+    texts = ("iterations=2", "bounds=1,1.5", "clip=4")
+    options = [part for text in texts for part in ("--option", text)]
+    code, stdout, _ = run(*args, *options, "--method", "nll-t")
     said = json.loads(stdout)
     assert code == 0
     assert len(said["rounds"]) == 3
     assert 1 <= said["map"]["temperature"] <= 1.5
     assert said["rounds"][0]["query"]["clip"] == 4
-    code, _, stderr = run(*args, "--bins", 3)
-    assert (code, "has no option 'bins'" in stderr) == (2, True)
+    for wrong in ("bins=3", "help"):
+        code, _, stderr = run(*args, "--option", wrong)
+        assert code == 2
+        assert "its options are iterations=5 bounds=0.5,3 search=golden" in stderr
+    code, _, stderr = run(*args, "--option", "iterations=0")  # the method's own check
+    assert (code, "iterations must be a whole number" in stderr) == (2, True)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])

@@ -262,7 +262,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
         (*CALIBRATE, "--public", "clean.npz"), "--public is for --method sketch alone"),
     "a sketch of another method": ((*CALIBRATE, "--sketch", "n.json"), "--sketch is for"),
     "a picture for another method": ((*CALIBRATE, "--plot", "new.png"), "--plot is for"),
-    "another method's option": ((*SKETCH, "--bins", "3"), "has no option 'bins'"),
+    "another method's option": ((*SKETCH, "--option", "bins=3"), "has no option 'bins'"),
     "a sketch in the map's place": ((*SKETCH, "--sketch", "m.json"), "written twice"),
     "a sketch in a source's place": ((*SKETCH, "--sketch", "good.npz"), "good.npz is an input"),
     "a sketch in the public scores' place": (

@@ -15,7 +15,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from privcal.checks import whole
-from privcal.cli.console import Json, errors, human, print_json, progress_bar
+from privcal.cli.console import output, print_json, progress_bar, stderr
+from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.files import check_outputs
 
@@ -59,9 +60,9 @@ def fetch(
     """
     from privcal.images.fetch import fetch as get
 
-    with errors.status("starting") as status:
+    with stderr.status("starting") as status:
         folder = get(name, again=again, say=status.update)
-    human(as_json).print(f"{name}: {folder}", soft_wrap=True)
+    output(as_json).print(f"{name}: {folder}", soft_wrap=True)
     if as_json:
         print_json({"name": name, "folder": str(folder)})
 
@@ -121,7 +122,7 @@ def train(
         done = run(plan, images, test, out, device=device, compiled=compiled, progress=progress)
     seconds = sum(line["seconds"] for line in done.history)
     accuracy = done.history[-1]["accuracy"]
-    human(as_json).print(
+    output(as_json).print(
         f"{out}: {plan.network} after {done.epochs} epochs ({seconds:,.0f} s on {device}), "
         f"test accuracy {accuracy:.4f}; next: privcal data logits --model {out} --out archive.npz",
         soft_wrap=True,
@@ -141,7 +142,7 @@ def train(
 def _training_images(plan: Recipe, path: Path) -> tuple[ImageSet, ImageSet]:
     from privcal.images import ImageFiles, open_images
 
-    with errors.status("reading the images"):
+    with stderr.status("reading the images"):
         images, test = open_images(path, "train"), open_images(path, "test")
     if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
         if not isinstance(images, ImageFiles):
@@ -159,9 +160,9 @@ class _TrainingProgress:
         self.accuracy: float | None = None
 
     def __call__(self, step: Step) -> None:
-        if step.accuracy != self.accuracy and not errors.is_terminal:
+        if step.accuracy != self.accuracy and not stderr.is_terminal:
             self.accuracy = step.accuracy
-            errors.print(f"epoch {step.epoch}/{self.epochs}: test accuracy {step.accuracy:.4f}")
+            stderr.print(f"epoch {step.epoch}/{self.epochs}: test accuracy {step.accuracy:.4f}")
         tested = "" if step.accuracy is None else f", test accuracy {step.accuracy:.4f}"
         self.bar.update(
             self.task,
@@ -227,12 +228,12 @@ def logits(
     device = choose_device(device)
     checkpoint = load_checkpoint(model)
     if not checkpoint.finished:
-        errors.print(
+        stderr.print(
             f"note: {model} is not trained to the end "
             f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)",
             soft_wrap=True,
         )
-    with errors.status("reading the images"):
+    with stderr.status("reading the images"):
         images = open_images(_image_path(checkpoint.recipe.data, data), "test")
         archive = None if corrupted is None else open_corrupted(corrupted)
         frost_images = None if frost is None else read_frost(frost)
@@ -255,7 +256,7 @@ def logits(
             spec = ArchiveSpec(checkpoint, images, severity, archive, frost_images, seed)
             written[str(path)] = make_archive(spec, shifts, path, device=device, progress=progress)
     for name in written:
-        human(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
+        output(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
     if as_json:
         print_json(written)
 
@@ -317,7 +318,7 @@ def check(
         difference = sum(abs(row["accuracy"] - row["paper_accuracy"]) for row in both) / len(both)
     severity = "" if contents.severity is None else f", severity {contents.severity}"
     title = f"{contents.dataset}{severity}: {rows[0]['rows']:,} rows"
-    human(as_json).print(_check_table(title, rows, difference))
+    output(as_json).print(_check_table(title, rows, difference))
     if as_json:
         print_json(
             {
@@ -377,7 +378,7 @@ def sheet(
     test = open_images(_image_path("CIFAR-10", data), "test")
     rows = torch.from_numpy(test.take(slice(0, images)))
     contact_sheet(rows, out, seed=seed, frost=None if frost is None else read_frost(frost))
-    errors.print(f"contact sheet: {out}", soft_wrap=True)
+    stderr.print(f"contact sheet: {out}", soft_wrap=True)
 
 
 def _need_torch() -> None:

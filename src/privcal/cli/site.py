@@ -9,21 +9,14 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import Json, errors, human, print_json
-from privcal.cli.owner import (
-    PerRow,
-    Person,
-    PolicyFile,
-    Whose,
-    Yes,
-    approve_campaign,
-    left,
-    promise,
-)
+from privcal.cli.console import output, print_json, stderr
+from privcal.cli.ledger_approvals import approve_campaign
+from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
 from privcal.cli.site_roster import app as roster_app
 from privcal.cli.site_roster import keys_app
 from privcal.errors import InputError
 from privcal.federation import need_flare
+from privcal.privacy.explain import promise, remaining
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population
@@ -100,7 +93,7 @@ def init(
         warn=_warn,
     )
     settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
-    human(as_json).print(
+    output(as_json).print(
         f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
         f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
         soft_wrap=True,
@@ -133,7 +126,7 @@ def add(
     rules = _rules(policy, person, per_row, epsilon=epsilon)
     site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
     ledger = site.population(model).ledger
-    human(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
+    output(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
     if as_json:
         print_json({"model": model, "ledger": str(ledger)})
 
@@ -153,7 +146,7 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **said: Any) 
 
 
 def _warn(text: str) -> None:
-    errors.print(text, soft_wrap=True)
+    stderr.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -186,7 +179,7 @@ def health(folder: Folder, as_json: Json = False) -> None:
         table.add_column(name)
     for sign in signs:
         table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
-    human(as_json).print(table)
+    output(as_json).print(table)
     if as_json:
         print_json(
             {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
@@ -224,7 +217,7 @@ def approve(
             "those that do"
         )
     done = [
-        approve_campaign(ledger, campaign, asker, yes, human(as_json)) is not None
+        approve_campaign(ledger, campaign, asker, yes, output(as_json)) is not None
         for ledger in waiting
     ]
     if as_json:
@@ -252,7 +245,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
         trouble = str(error)
     if trouble:
         _warn(f"warning: {trouble}")
-    human(as_json).print(
+    output(as_json).print(
         f"runs, last asked {ago(now['last_asked'])}" if now else "does not run just now"
     )
     found = [_population(one, site.name, as_json) for one in site.populations]
@@ -283,10 +276,10 @@ def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
         table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
     for (asker, campaign), nanos in by_asker.items():
         table.add_row(asker, campaign, str(len(nanos)), f"{from_nano(sum(nanos)):g}")
-    console = human(as_json)
+    console = output(as_json)
     console.print(f"{one.data.name}" + (f", model {one.model}" if one.model else ""))
     if policy.budget == "population":
-        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {left(facts)}")
+        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {remaining(facts)}")
     for line in promise(policy, unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:

@@ -8,9 +8,35 @@ so nothing else needs to be touched.
 import importlib
 import pkgutil
 
-from privcal.methods.base import Ask, Batch, Method, Rounds, find, make, names, plan, register
+from privcal.methods.base import (
+    Ask,
+    Batch,
+    History,
+    Method,
+    Rounds,
+    drive,
+    find,
+    make,
+    names,
+    parse_options,
+    plan,
+    register,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Ask", "Batch", "Method", "Rounds", "find", "make", "names", "plan", "register"]
+__all__ = [
+    "Ask",
+    "Batch",
+    "History",
+    "Method",
+    "Rounds",
+    "drive",
+    "find",
+    "make",
+    "names",
+    "parse_options",
+    "plan",
+    "register",
+]

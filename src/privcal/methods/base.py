@@ -21,6 +21,7 @@ import numpy as np
 from privcal import plugins
 from privcal.errors import InputError
 from privcal.maps import KINDS, Map
+from privcal.methods.options import check_known, parse
 from privcal.queries import Query
 from privcal.scores import FloatArray, Scores
 
@@ -260,14 +261,15 @@ def make(name: str, **options: Any) -> Method:
     privcal.errors.InputError: bins must be a whole number from 1 to 1000, not 0
     """
     cls = find(name)
-    known = [f.name for f in fields(cls)]
-    for option in options:
-        if option not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise InputError(f"method {name} has no option {option!r}; {has}")
+    check_known(name, cls, options)
     for f in fields(cls):
         if f.name not in options and f.default is f.default_factory is MISSING:
             raise InputError(f"method {name} needs its option {f.name}")
     method = cls(**options)
     object.__setattr__(method, "given", frozenset(options))
     return method
+
+
+def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Options of that method, from texts like `bins=30`, for `make`."""
+    return parse(name, find(name), texts)

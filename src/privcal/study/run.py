@@ -522,7 +522,7 @@ class _Folder:
         self.parts.mkdir(parents=True, exist_ok=True)
         if not said.exists():
             with replacing(said) as part:
-                part.write_text(json.dumps(facts, indent=2))
+                part.write_text(json.dumps(facts, indent=2), encoding="utf-8")
 
     def _part(self, shift: str, label: str) -> Path:
         return (
@@ -535,7 +535,7 @@ class _Folder:
 
     def add(self, piece: Done) -> None:
         with replacing(self._part(piece.shift, piece.label)) as part:
-            part.write_text(json.dumps(piece.rows))
+            part.write_text(json.dumps(piece.rows), encoding="utf-8")
 
     def collect(self) -> pl.DataFrame:
         """All parts into `results.parquet`, `exact.parquet` and, if kept, `trials.parquet`."""
