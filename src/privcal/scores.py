@@ -12,6 +12,7 @@ and its person id are looked at one by one. ∎
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import numbers
 import os
@@ -69,7 +70,7 @@ class Outputs:
                 f"{self.kind} have {self.rows:,} rows; at most {MAX_ROWS:,} are allowed"
             )
         self.remembered: dict[float, FloatArray] | None = None
-        """Row sums by temperature, where whoever asks for many of the same wants them kept."""
+        """Row sums by temperature, where they are kept (see `Scores.remembering`)."""
         self.valid = self._check(strict)
         """Whether each row is well-formed: a function of that row alone, to the last bit."""
 
@@ -251,6 +252,13 @@ class Scores:
         )
         taken.valid &= self.valid[rows]  # a malformed label is 0 here, and no longer shows
         return taken
+
+    def remembering(self) -> Scores:
+        """The same rows, with sums along a row kept for each temperature they were asked at."""
+        again = copy.copy(self)
+        again.outputs = copy.copy(self.outputs)
+        again.outputs.remembered = {}
+        return again
 
     def content_digest(self) -> str:
         """The same for the same rows in any format: outputs in single precision, and labels.

@@ -200,9 +200,10 @@ def logits(
 
     from privcal.corruptions import NAMES, corrupt, frost_pictures
     from privcal.datasets.images import open_corrupted, open_images
+    from privcal.simulate.archive import CLEAN
     from privcal.training.checkpoint import load_checkpoint
     from privcal.training.devices import choose
-    from privcal.training.logits import CLEAN, Making, make_archive
+    from privcal.training.logits import Making, make_archive
 
     levels = _severities(severities)
     if corrupted is not None and frost is not None:
@@ -270,8 +271,8 @@ def check(
     Example: `privcal data check cifar10c.npz`
     """
     from privcal.evaluate import evaluate
-    from privcal.study.archive import read_archive
-    from privcal.study.paper import reported
+    from privcal.simulate.archive import read_archive
+    from privcal.study.paper.reported import reported
 
     found = read_archive(archive)
     paper = reported(found.dataset, found.severity)

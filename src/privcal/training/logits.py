@@ -20,10 +20,9 @@ from privcal.corruptions import corrupt
 from privcal.datasets.images import Corrupted, Images
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.simulate.archive import CLEAN
 from privcal.training.checkpoint import Checkpoint
 from privcal.training.networks import Network
-
-CLEAN = "clean"
 
 
 def network_logits(

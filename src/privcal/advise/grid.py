@@ -1,4 +1,4 @@
-"""The smallest value of a geometric grid that reaches a target."""
+"""Geometric grids of ε and of numbers of sources, and the smallest value that reaches a target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from privcal.scores import FloatArray
 
 Over = Literal["epsilon", "sources"]
 
-MAX_EPSILON = 10.0
-MAX_SOURCES = 10_000
+LARGEST_EPSILON = 10.0
+LARGEST_SOURCES = 10_000
 
 _TENTHS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
 """Ten steps to a factor of ten, each about a quarter above the one before."""
@@ -21,14 +21,14 @@ _TENTHS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
 
 def epsilons() -> list[float]:
     """From 0.05 to 10."""
-    found = [round(t * scale, 6) for scale in (0.01, 0.1, 1.0) for t in _TENTHS]
-    return [*(e for e in found if e >= 0.05), MAX_EPSILON]
+    values = [round(t * scale, 6) for scale in (0.01, 0.1, 1.0) for t in _TENTHS]
+    return [*(e for e in values if e >= 0.05), LARGEST_EPSILON]
 
 
 def source_counts() -> list[int]:
     """From 2 to 10,000, in twice as long steps: every number of sources is a draw of its own."""
-    found = [round(t * scale) for scale in (1, 10, 100, 1000) for t in _TENTHS[::2]]
-    return sorted({*(n for n in found if n >= 2), MAX_SOURCES})
+    values = [round(t * scale) for scale in (1, 10, 100, 1000) for t in _TENTHS[::2]]
+    return sorted({*(n for n in values if n >= 2), LARGEST_SOURCES})
 
 
 def smoothed(values: Sequence[float], errors: Sequence[float]) -> FloatArray:

@@ -5,7 +5,7 @@ from, so that a source can live under a shift of its own. A source draws its pro
 from a Dirichlet law around the overall ones; `skew` is its concentration: infinite, all sources
 are alike; near 0, each has a single group. Its size is log-normal.
 
-Methods that ask for sums barely notice, and that is not a fault of the study: the average of
+Methods that ask for sums barely notice, and that is not a fault of the simulation: the average of
 sums over the same rows is the same whoever holds them. What remains is that the private rows
 together differ in make-up from the test rows, by more the more unequal sources are. A single
 source's own fit, in contrast, is of its own rows alone.
@@ -13,34 +13,31 @@ source's own fit, in contrast, is of its own rows alone.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
-from privcal.study.archive import Archive
-from privcal.study.grids import Setting
+from privcal.simulate.archive import Archive
 
 MIXED = "mixed"
 SPREAD = 1.0
 """The standard deviation of the logarithm of a source's size."""
 
 
-def mixed(archive: Archive, seed: np.random.SeedSequence) -> tuple[Scores, IntArray]:
+def mixed(archive: Archive, rng: np.random.Generator) -> tuple[Scores, IntArray]:
     """Every row under a shift of the archive drawn at random, and the number of that shift."""
     first = archive.scores(archive.shifts[0])
-    shift_of = np.random.default_rng(seed).integers(0, len(archive.shifts), len(first))
+    shift_of = rng.integers(0, len(archive.shifts), len(first))
     logits = first.outputs.array.copy()
     for number, shift in enumerate(archive.shifts[1:], 1):
-        here = shift_of == number
+        rows = shift_of == number
         other = archive.scores(shift).outputs.array
         if other.shape != logits.shape:
             raise InputError(
                 f"{shift} has shape {other.shape} and {archive.shifts[0]} {logits.shape}; "
                 "shifts of different shapes cannot be mixed"
             )
-        logits[here] = other[here]
+        logits[rows] = other[rows]
     return Scores(logits=logits, labels=first.labels), shift_of
 
 
@@ -53,17 +50,16 @@ def draw_sizes(rng: np.random.Generator, sources: int, total: int) -> IntArray:
 
 
 def draw_sources(
-    rng: np.random.Generator, groups: IntArray, setting: Setting
+    rng: np.random.Generator, groups: IntArray, sources: int, total: int, skew: float
 ) -> tuple[IntArray, IntArray]:
-    """The rows of all sources, one source after the other, and their sizes; no row is drawn twice.
+    """The rows of all sources, `total` of them, one source after the other, and the sources' sizes.
 
-    Where a group has no rows left, what is missing is drawn from all that nobody has.
+    No row is drawn twice. Where a group has no rows left, what is missing is drawn from all that nobody has.
     """
-    assert math.isfinite(setting.skew)
-    sizes = draw_sizes(rng, setting.sources, setting.private_rows)
+    sizes = draw_sizes(rng, sources, total)
     _, groups = np.unique(groups, return_inverse=True)
     there = np.bincount(groups)
-    proportions = rng.dirichlet(setting.skew * there / there.sum(), setting.sources)
+    proportions = rng.dirichlet(skew * there / there.sum(), sources)
     wanted = rng.multinomial(sizes, proportions)
     # Each group's rows in random order are a queue, from which one source after the other takes.
     shuffled = rng.permutation(len(groups))
@@ -77,10 +73,10 @@ def draw_sources(
     free[from_groups] = False
     rest = rng.permutation(np.flatnonzero(free))[: missing.sum()]
     # A stable sort by source puts what was missing behind its own.
-    source = np.arange(setting.sources)
+    source = np.arange(sources)
     owner = np.concatenate([np.repeat(source, taken.sum(axis=1)), np.repeat(source, missing)])
-    places = np.concatenate([from_groups, rest])[np.argsort(owner, kind="stable")]
-    return queue[places], sizes
+    taken_rows = np.concatenate([from_groups, rest])[np.argsort(owner, kind="stable")]
+    return queue[taken_rows], sizes
 
 
 def _ranges(start: IntArray, count: IntArray) -> IntArray:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privcal.advise.choice import Choice, free, judge, wins
+from privcal.advise.choose import Choice, best_without_data, judge, wins
+from privcal.advise.grid import LARGEST_EPSILON, Smallest
 from privcal.advise.plan import (
     PRIOR,
     RANGE,
-    UNCALIBRATED,
     Course,
     Enough,
-    Expected,
+    Expectation,
+    GridSearch,
     Point,
     Repeated,
-    Search,
     Verdict,
 )
-from privcal.advise.search import MAX_EPSILON, Smallest
 from privcal.advise.turnover import Turnover
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.study.run import PUBLIC
+from privcal.simulate.variants import Variant
 
 OPENING: dict[Verdict, str] = {
     "yes": "Yes, there is enough data",
@@ -30,63 +29,63 @@ OPENING: dict[Verdict, str] = {
 
 
 def recommendation(
-    choice: Choice, samples: int, target: float | None, search: Search | None
+    choice: Choice, samples: int, target: float | None, search: GridSearch | None
 ) -> str:
     """Which method, which ε, and what it brings."""
-    method, at = _said(choice.method), choice.point
-    change = _change(at.of(UNCALIBRATED), at.of(choice.method))
-    setting = f"ε = {at.epsilon:g} at each of {at.sources:,} sources of {samples:,} rows"
-    verdict, without = judge(choice.method, at), free(at)
+    method, point = _name(choice.method), choice.point
+    change = _change(point.nothing_done, point.of(choice.method))
+    setting = f"ε = {point.epsilon:g} at each of {point.sources:,} sources of {samples:,} rows"
+    verdict, without = judge(choice.method, point), best_without_data(point)
     if target is None or search is None:
         if verdict == "no":
             return (
                 f"Spend no ε on this: {method} with {setting} brings {change}, and "
-                f"{_name(without)}, which needs no data, has {_both(without)}."
+                f"{_alternative(without)}, which needs no data, has {_both(without)}."
             )
         return f"Use {method} with {setting}: {change}."
     if without.ece.mean <= target:
         return (
-            f"No ε is needed for an ECE of {target:g}: {_name(without)}, which needs no data, has "
-            f"{_both(without)}, where {method} with {setting} has {_both(at.of(choice.method))}."
+            f"No ε is needed for an ECE of {target:g}: {_alternative(without)}, which needs no data, has "
+            f"{_both(without)}, where {method} with {setting} has {_both(point.of(choice.method))}."
         )
     if not choice.reached:
-        return f"{_out_of_reach(search, at, samples, target)}; {method} with {setting} brings {change}."
+        return f"{_out_of_reach(search, point, samples, target)}; {method} with {setting} brings {change}."
     return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
 
 
-def _least(search: Search, found: Smallest, target: float) -> str:
+def _least(search: GridSearch, found: Smallest, target: float) -> str:
     what = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
     if found.failed is None:
         return f"the {what} tried, which reaches an ECE of {target:g}"
     return f"the {what} that reaches an ECE of {target:g} ({found.failed:,g} does not)"
 
 
-def _out_of_reach(search: Search, at: Point, samples: int, target: float) -> str:
+def _out_of_reach(search: GridSearch, point: Point, samples: int, target: float) -> str:
     lowest = min(search.found, key=lambda method: search.found[method].floor)
     brier = search.points[-1].of(lowest).brier.mean
     where = (
-        f"{at.sources:,} sources of {samples:,} rows and ε up to {MAX_EPSILON:g}"
+        f"{point.sources:,} sources of {samples:,} rows and ε up to {LARGEST_EPSILON:g}"
         if search.over == "epsilon"
-        else f"ε = {at.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
+        else f"ε = {point.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
     )
     floor = search.found[lowest].floor
     if floor <= target:
         return (
-            f"An ECE of {target:g} with {where} costs more than it is worth: {_said(lowest)} has "
+            f"An ECE of {target:g} with {where} costs more than it is worth: {_name(lowest)} has "
             f"{floor:.3f}, but a worse Brier score ({brier:.3f}) than with nothing done"
         )
     return (
         f"An ECE of {target:g} is out of reach with {where}: the lowest is {floor:.3f} "
-        f"({_said(lowest)}, Brier {brier:.3f})"
+        f"({_name(lowest)}, Brier {brier:.3f})"
     )
 
 
 def repeated(plan: Repeated, samples: int) -> str:
     """Which budget, and what several campaigns bring with it."""
     course, other = plan.course, plan.population
-    nothing, without = course.mean.of(UNCALIBRATED), free(course.mean)
+    nothing, without = course.mean.nothing_done, best_without_data(course.mean)
     use = (
-        f'{_said(course.method)} with budget = "{course.budget}" and ε = {spoken(course.epsilon)} '
+        f'{_name(course.method)} with budget = "{course.budget}" and ε = {spoken(course.epsilon)} '
         f"in {_each(plan.campaigns)}, at each of {course.mean.sources:,} sources of {samples:,} rows"
     )
     change = f"{_change(nothing, course.expected)}{_when(course)}"
@@ -100,7 +99,7 @@ def repeated(plan: Repeated, samples: int) -> str:
         opening = _no_help(plan)
     if judge(course.method, course.points[-1]) == "no":
         return (
-            f"{opening}Spend no ε on this: {use} brings {change}, and {_name(without)}, which "
+            f"{opening}Spend no ε on this: {use} brings {change}, and {_alternative(without)}, which "
             f"needs no data, has {_both(without)}."
         )
     return f"{opening}Use {use}: {change}."
@@ -184,19 +183,19 @@ def _times(many: int) -> str:
     return {1: "once", 2: "twice"}.get(many, f"{many:,} times")
 
 
-def enough(verdict: Verdict, method: str, point: Point, when: str = "") -> Enough:
+def enough(verdict: Verdict, method: Variant, point: Point, when: str = "") -> Enough:
     """Against doing nothing, and against the best map that needs no data."""
     ours = point.of(method)
-    others = [point.of(UNCALIBRATED), point.without_data()]
+    others = [point.nothing_done, point.without_data()]
     counts = [wins(ours.ece.shifts, other.ece.shifts) for other in others]
     shifts = len(ours.ece.shifts)
     against = " and ".join(
-        f"{_name(other)} ({_both(other)}; ECE lower at {count} of {shifts} shifts)"
+        f"{_alternative(other)} ({_both(other)}; ECE lower at {count} of {shifts} shifts)"
         for other, count in zip(others, counts, strict=True)
     )
     how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
     but = ", but not clearly" if verdict == "barely" else ""
-    sentence = f"{OPENING[verdict]}{when}: {_said(method)} ({_both(ours)}) {how} {against}{but}."
+    sentence = f"{OPENING[verdict]}{when}: {_name(method)} ({_both(ours)}) {how} {against}{but}."
     return Enough(verdict, sentence)
 
 
@@ -215,25 +214,24 @@ def caveat(dataset: str, shifts: int, after: float, *, bundled: bool) -> str:
     )
 
 
-def _change(before: Expected, after: Expected) -> str:
+def _change(before: Expectation, after: Expectation) -> str:
     return (
         f"expected ECE {before.ece.mean:.3f} → {after.ece.mean:.3f}, "
         f"Brier {before.brier.mean:.3f} → {after.brier.mean:.3f}"
     )
 
 
-def _both(one: Expected) -> str:
+def _both(one: Expectation) -> str:
     return f"ECE {one.ece.mean:.3f}, Brier {one.brier.mean:.3f}"
 
 
-def _said(method: str) -> str:
+def _name(method: Variant) -> str:
     """A method as a person would say it."""
-    name, _, options = method.partition("(")
-    return f"{name} (with public rows)" if options.startswith(PUBLIC) else method
+    return f"{method.method} (with public rows)" if method.public_rows else str(method)
 
 
-def _name(one: Expected) -> str:
-    if one.method == UNCALIBRATED:
+def _alternative(one: Expectation) -> str:
+    """What needs no data, as a person would say it."""
+    if one.method.method != PRIOR:
         return "doing nothing"
-    public = one.method.removeprefix(PRIOR)
-    return "the sketch's prior map" + (" with public rows" if public else "")
+    return "the sketch's prior map" + (" with public rows" if one.method.public_rows else "")

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from privcal import __version__
 from privcal.files import replacing
-from privcal.study.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
-from privcal.study.factor_claims import factor_claims
-from privcal.study.figures import Picture, drawing, pictures, save, spoken
-from privcal.study.ranking import beside_the_paper, ece_against_others
-from privcal.study.render import Table, shown
+from privcal.study.paper.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
+from privcal.study.paper.factors import factor_claims
+from privcal.study.paper.ranking import beside_the_paper, ece_against_others
 from privcal.study.results import Results
-from privcal.study.tables import all_tables, overall
+from privcal.study.show.figures import Picture, drawing, pictures, save, spoken
+from privcal.study.show.tables import all_tables, overall
+from privcal.study.table import Table, shown
 
-CLASSES = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}
-MARKS = {HOLDS: "✓", FAILS: "✗", UNKNOWN: "?"}
+CSS_CLASSES = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}
+VERDICT_MARKS = {HOLDS: "✓", FAILS: "✗", UNKNOWN: "?"}
 
 
 def write(results: Results, path: str | Path, factors: Results | None = None) -> Path:
@@ -53,7 +53,7 @@ def _page(main: Results | None, factors: Results | None) -> str:
         f'<section id="{key}"><h2>{escape(name)}</h2>{content}</section>'
         for key, name, content in sections
     )
-    css = (files("privcal.study") / "report.css").read_text(encoding="utf-8")
+    css = (files("privcal.study.show") / "report.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -84,8 +84,7 @@ def _public(study: Results) -> str:
 def _main_sections(main: Results) -> list[tuple[str, str, str]]:
     rest = [table for table in all_tables(main) if table.name != "overall"]
     drawn = list(pictures(main))
-    general = [p for p in drawn if not p.name.startswith("shift-")]
-    shifts = [p for p in drawn if p.name.startswith("shift-")]
+    general = [p for p in drawn if p.shift is None]
     ranked = beside_the_paper(main)
     found = []
     if ranked is not None:
@@ -106,7 +105,11 @@ def _main_sections(main: Results) -> list[tuple[str, str, str]]:
     found += [
         ("tables", "All tables", "".join(map(_table, rest))),
         ("figures", "Figures", "".join(map(_figure, general))),
-        ("shifts", "Each shift", "".join(map(_folded, shifts))),
+        (
+            "shifts",
+            "Each shift",
+            "".join(_folded(p, p.shift) for p in drawn if p.shift is not None),
+        ),
     ]
     return found
 
@@ -175,13 +178,13 @@ def _summary(claims: Sequence[Claim]) -> str:
 def _claim(claim: Claim) -> str:
     return (
         f'<article class="claim" id="claim-{_slug(claim.name)}"><h3>{escape(claim.name)}: '
-        f'{_badge(claim)}</h3><p class="said">The paper: {escape(claim.said)}</p>'
+        f'{_badge(claim)}</h3><p class="said">The paper: {escape(claim.statement)}</p>'
         f"<p>{escape(claim.reading)}</p>{_list(claim.details) if claim.details else ''}</article>"
     )
 
 
 def _badge(claim: Claim) -> str:
-    mark, kind = MARKS[claim.verdict], CLASSES[claim.verdict]
+    mark, kind = VERDICT_MARKS[claim.verdict], CSS_CLASSES[claim.verdict]
     return f'<span class="verdict {kind}">{mark}&nbsp;{escape(claim.verdict)}</span>'
 
 
@@ -228,9 +231,8 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _folded(picture: Picture) -> str:
-    name = spoken(picture.name.removeprefix("shift-"))
-    return f"<details><summary>{escape(name)}</summary>{_figure(picture)}</details>"
+def _folded(picture: Picture, shift: str) -> str:
+    return f"<details><summary>{escape(spoken(shift))}</summary>{_figure(picture)}</details>"
 
 
 def _list(notes: Iterable[str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privcal import methods
-from privcal.study.results import read_label
-from privcal.study.run import ONE_SOURCE, PUBLIC
+from privcal.simulate.variants import Variant
+from privcal.study.grids import OWN_FITS
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,23 @@ MARKERS = ("<", ">", "*", "P", "d", "X", "p")
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (4, 1, 1, 1)), (0, (1, 1)))
 
 
-def styles(names: Sequence[str]) -> dict[str, Style]:
+def styles(variants: Sequence[Variant]) -> dict[Variant, Style]:
     """A style for each method: the paper's and some of ours have theirs, others get one by their
-    place, and a method with public rows is dashed in its own colour.
+    index, and a method with public rows is dashed in its own colour.
 
-    The place is that in the list of all methods, so that a study of some of them looks the same
+    The index is that in the list of all methods, so that a study of some of them looks the same
     as one of all; methods that are in the results but not installed here come after.
     """
-    public = {n: read_label(n).method for n in names if PUBLIC in read_label(n).options}
-    plain = [public.get(n, n) for n in names]
-    rest = dict.fromkeys(n for n in (*ONE_SOURCE, *methods.names(), *plain) if n not in FIXED)
-    found = dict(FIXED)
-    for place, name in enumerate(rest):
-        found[name] = Style(
-            COLOURS[place % len(COLOURS)],
-            MARKERS[place % len(MARKERS)],
-            DASHES[place // len(COLOURS) % len(DASHES)],
+    plain = [v.method if v.public_rows else str(v) for v in variants]
+    rest = dict.fromkeys(n for n in (*OWN_FITS, *methods.names(), *plain) if n not in FIXED)
+    looks = dict(FIXED)
+    for index, name in enumerate(rest):
+        looks[name] = Style(
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+            DASHES[index // len(COLOURS) % len(DASHES)],
         )
-    found |= {n: replace(found[method], dashes="--") for n, method in public.items()}
-    return {name: found[name] for name in names}
+    return {
+        v: replace(looks[name], dashes="--") if v.public_rows else looks[name]
+        for v, name in zip(variants, plain, strict=True)
+    }

@@ -5,75 +5,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from privcal.advise.plan import UNCALIBRATED, Expected, Point, Search, Verdict
+from privcal.advise.plan import Expectation, GridSearch, Point, Verdict
+from privcal.simulate.variants import Variant
 
-CLOSE = 0.02
+AS_GOOD = 0.02
 """A Brier score at most this share above the best is as good: then the ECE decides."""
 
-SURE = 2.0
+CLEAR_ERRORS = 2.0
 """A difference counts from so many Monte-Carlo standard errors on."""
 
-MOST = 0.75
+MOST_SHIFTS = 0.75
 """A clear gain is one at this share of the shifts, not only in the mean."""
 
 
-def best(point: Point) -> str:
+def best(point: Point) -> Variant:
     """The best private method."""
     return best_of(point.private()).method
 
 
-def best_of(found: Sequence[Expected]) -> Expected:
+def best_of(several: Sequence[Expectation]) -> Expectation:
     """The one of lowest expected ECE among those with about the best Brier score.
 
     Not the lowest ECE of all: binning has it at times and pays with a worse confidence.
     """
-    least = min(one.brier.mean for one in found)
-    close = [one for one in found if one.brier.mean <= (1 + CLOSE) * least]
+    least = min(one.brier.mean for one in several)
+    close = [one for one in several if one.brier.mean <= (1 + AS_GOOD) * least]
     return min(close, key=lambda one: one.ece.mean)
 
 
 class Choice(NamedTuple):
     """The recommended method, where, and whether it reaches the target there, if there is one."""
 
-    method: str
+    method: Variant
     point: Point
     reached: bool
 
 
-def choose(asked: Point | None, search: Search | None) -> Choice:
+def choose(asked: Point | None, search: GridSearch | None) -> Choice:
     """What to recommend.
 
     With a target: the one that reaches it first; of several the one with the better Brier
     score; none whose Brier score is worse than with nothing done. Otherwise the best one at the
     setting asked about, or at the end of the grid.
     """
-    reached: list[tuple[float, float, str, Point]] = []
+    reached: list[tuple[float, float, Variant, Point]] = []
     if search is not None:
         for method, one in search.found.items():
             if one.value is not None:
                 point = search.points[search.grid.index(one.value)]
                 brier = point.of(method).brier.mean
-                if brier < point.of(UNCALIBRATED).brier.mean:
+                if brier < point.nothing_done.brier.mean:
                     reached.append((one.value, brier, method, point))
     if reached:
-        _, _, method, point = min(reached, key=lambda found: found[:2])
+        _, _, method, point = min(reached, key=lambda entry: entry[:2])
         return Choice(method, point, True)
-    at = asked
-    if at is None:
+    if asked is None:
         assert search is not None
-        at = search.points[-1]
-    return Choice(best(at), at, False)
+        asked = search.points[-1]
+    return Choice(best(asked), asked, False)
 
 
-def free(point: Point) -> Expected:
+def best_without_data(point: Point) -> Expectation:
     """The best that needs no data of any source: nothing at all, or a prior map."""
-    return min(point.of(UNCALIBRATED), point.without_data(), key=lambda one: one.ece.mean)
+    return min(point.nothing_done, point.without_data(), key=lambda one: one.ece.mean)
 
 
-def judge(method: str, point: Point) -> Verdict:
+def judge(method: Variant, point: Point) -> Verdict:
     """Do private answers beat doing nothing, and the best map that needs no data?"""
     private = point.of(method)
-    others = [point.of(UNCALIBRATED), point.without_data()]
+    others = [point.nothing_done, point.without_data()]
     if all(clearly(private, other) for other in others):
         return "yes"
     better = (
@@ -83,13 +83,15 @@ def judge(method: str, point: Point) -> Verdict:
     return "barely" if all(better) else "no"
 
 
-def clearly(private: Expected, other: Expected) -> bool:
+def clearly(private: Expectation, other: Expectation) -> bool:
     """Better in both measures beyond the Monte-Carlo error, and at most of the shifts."""
     sure = all(
-        theirs.mean - ours.mean > SURE * (ours.se**2 + theirs.se**2) ** 0.5
+        theirs.mean - ours.mean > CLEAR_ERRORS * (ours.se**2 + theirs.se**2) ** 0.5
         for ours, theirs in ((private.ece, other.ece), (private.brier, other.brier))
     )
-    return sure and wins(private.ece.shifts, other.ece.shifts) >= MOST * len(private.ece.shifts)
+    return sure and wins(private.ece.shifts, other.ece.shifts) >= MOST_SHIFTS * len(
+        private.ece.shifts
+    )
 
 
 def wins(ours: Sequence[float], theirs: Sequence[float]) -> int:

@@ -6,49 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from privcal.errors import InputError
-
-Cell = str | float | None
-"""A name, a figure, or nothing to say."""
-
-
-@dataclass(frozen=True)
-class Table:
-    name: str
-    """Short and without spaces: for a file name or a label."""
-    title: str
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    best: frozenset[tuple[int, int]] = frozenset()
-    """(row, column) of the figures to print in bold."""
-
-    def text(self, row: int, column: int) -> str:
-        return shown(self.rows[row][column])
-
-    def is_text(self, column: int) -> bool:
-        return any(isinstance(row[column], str) for row in self.rows)
-
-
-def shown(cell: Cell) -> str:
-    """Four digits, as in the paper."""
-    if cell is None:
-        return ""
-    return cell if isinstance(cell, str) else f"{cell:.4f}"
-
-
-def lowest(
-    rows: Sequence[Sequence[Cell]], cells: Iterable[tuple[int, int]]
-) -> set[tuple[int, int]]:
-    """Where the least of these figures stands, as printed; several, if they print alike."""
-    figures = {
-        (r, c): round(v, 4)
-        for r, c in cells
-        if isinstance(v := rows[r][c], float) and v == v  # a NaN is not the least of anything
-    }
-    return {at for at, v in figures.items() if v == min(figures.values())}
+from privcal.checks import one_of
+from privcal.study.table import Table, shown
 
 
 def to_markdown(table: Table) -> str:
@@ -95,7 +55,7 @@ def to_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
+TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
     "markdown": to_markdown,
     "csv": to_csv,
     "latex": to_latex,
@@ -104,20 +64,19 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 def render(tables: Sequence[Table], form: str) -> str:
     """Tables one after the other; several in CSV are told apart by a comment line above each."""
-    if form not in FORMATS:
-        raise InputError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
-    texts = [FORMATS[form](t) for t in tables]
+    one_of("format", form, TABLE_FORMATS)
+    texts = [TABLE_FORMATS[form](t) for t in tables]
     if form == "csv" and len(tables) > 1:
         texts = [f"# {t.name}: {t.title}\n{text}" for t, text in zip(tables, texts, strict=True)]
     return "\n".join(texts)
 
 
 def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    found = []
+    lines = []
     for r, row in enumerate(table.rows):
         texts = [escape(shown(cell)) for cell in row]
-        found.append([bold.format(t) if (r, c) in table.best else t for c, t in enumerate(texts)])
-    return found
+        lines.append([bold.format(t) if (r, c) in table.best else t for c, t in enumerate(texts)])
+    return lines
 
 
 def _markdown(text: str) -> str:

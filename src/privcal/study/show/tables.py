@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from privcal.scores import FloatArray
-from privcal.study.render import FORMATS, Cell, Table, lowest, render
-from privcal.study.results import MEASURES, Curve, Label, Results, load, number, ordered, read_label
-from privcal.study.run import EXACT, HALVES
-
-__all__ = ["FORMATS", "Table", "all_tables", "load", "render"]
+from privcal.simulate.variants import Variant
+from privcal.study.exact import EXACT, HALVES
+from privcal.study.results import MEASURES, Curve, Results, defaults, paper_first, point
+from privcal.study.table import Cell, Table, lowest
 
 BESIDE = (
     "Brier: mean squared error of the confidence; read it beside the ECE, which a constant "
     "confidence would make almost zero. AURC: mean error rate of the k most confident rows, over "
     "all k; it knows nothing but their order."
 )
-FACTORS = {
+OPTION_WORDS = {
     "iterations": "more iterations (K)",
     "bins": "more bins",
     "clip": "higher sensitivity (clip of the NLL)",
@@ -31,21 +30,11 @@ def all_tables(results: Results) -> list[Table]:
     """Every table the results allow."""
     if results.is_factors:
         return factor_tables(results) if results.perturbations else []
-    found = [overall(results)] if results.perturbations else []
-    found += [by_shift(results, f"{measure}_mean", name) for measure, name in MEASURES.items()]
+    tables = [overall(results)] if results.perturbations else []
+    tables += [by_shift(results, f"{measure}_mean", name) for measure, name in MEASURES.items()]
     if results.exact is not None:
-        found += [without_privacy(results), accuracies(results)]
-    return found
-
-
-def cells_of(results: Results, method: str, column: str) -> FloatArray:
-    """A method's figures over all (perturbation, setting) cells."""
-    import polars as pl
-
-    of_method = results.results.filter(
-        (pl.col("method") == method) & pl.col("shift").is_in(results.perturbations),
-    )
-    return of_method[column].to_numpy()
+        tables += [without_privacy(results), accuracies(results)]
+    return tables
 
 
 def overall(results: Results) -> Table:
@@ -56,13 +45,13 @@ def overall(results: Results) -> Table:
         header += ["median ECE (paper)", "mean ECE (paper)"]
     header += ["median Brier", "mean Brier", "median AURC", "mean AURC"]
     rows: list[tuple[Cell, ...]] = []
-    for method in results.methods:
-        row: list[Cell] = [method, *_middle(cells_of(results, method, "ece_mean"))]
+    for variant in results.variants:
+        row: list[Cell] = [str(variant), *_middle(results.cells(variant, "ece_mean"))]
         if reported:
-            theirs = reported.under_privacy.get(method, {})
+            theirs = reported.under_privacy.get(variant, {})
             row += [theirs.get("median"), theirs.get("mean")]
         for column in ("brier_mean", "aurc_mean"):
-            row += _middle(cells_of(results, method, column))
+            row += _middle(results.cells(variant, column))
         rows.append(tuple(row))
     settings, perturbations = len(results.config["settings"]), len(results.perturbations)
     caption = (
@@ -94,16 +83,17 @@ def by_shift(results: Results, column: str, name: str) -> Table:
         .agg(pl.col(column).median())
         .rows()
     }
+    names = [str(variant) for variant in results.variants]
     rows: list[tuple[Cell, ...]] = [
-        (s, *(float(medians[s, m]) for m in results.methods)) for s in results.shifts
+        (s, *(float(medians[s, m]) for m in names)) for s in results.shifts
     ]
     return Table(
         f"{name.lower()}-by-shift",
         f"{results.title}: median {name} at each shift",
         f"Over all {len(results.config['settings'])} settings. Lower is better.",
-        ("shift", *results.methods),
+        ("shift", *names),
         tuple(rows),
-        _best_of_rows(rows, range(1, len(results.methods) + 1)),
+        _best_of_rows(rows, range(1, len(names) + 1)),
     )
 
 
@@ -177,59 +167,33 @@ def accuracies(results: Results) -> Table:
 
 def factor_tables(results: Results) -> list[Table]:
     """One table for each option that the study varies, and one for each sweep."""
-    labels = [read_label(text) for text in results.methods]
-    found = []
-    for option in dict.fromkeys(o for label in labels for o in label.options):
-        varied = [label for label in labels if option in label.options]
-        order = ordered([label.method for label in varied])
-        of_option = sorted(varied, key=lambda label: order.index(label.method))
-        found.append(_option(results, option, of_option))
+    variants = results.variants
+    tables = []
+    for option in dict.fromkeys(name for v in variants for name in v.names):
+        varied = [v for v in variants if option in v.names]
+        order = paper_first([v.method for v in varied])
+        tables.append(_option(results, option, sorted(varied, key=lambda v: order.index(v.method))))
     for sweep, name in (("sources", "more data"), ("epsilon", "higher ε")):
         if sweep in results.sweeps:
-            found.append(_sweep(results, sweep, name, defaults(labels)))
-    return found
+            tables.append(_sweep(results, sweep, name, defaults(variants)))
+    return tables
 
 
-def defaults(labels: Sequence[Label]) -> list[Label]:
-    """For each method the variant with its usual options, or else its first."""
-    found: dict[str, Label] = {}
-    for label in sorted(labels, key=lambda one: not one.is_default):
-        found.setdefault(label.method, label)
-    return [found[method] for method in ordered([label.method for label in labels])]
-
-
-def point(sweep: str, x: float) -> str:
-    """A point of a sweep, in words."""
-    if sweep == "epsilon":
-        return "no noise" if np.isinf(x) else f"ε = {number(x)}"
-    if sweep == "skew":
-        return f"skew {number(x)}"
-    return f"{number(x)} {sweep}"
-
-
-def held(results: Results, sweep: str) -> str:
-    """What a sweep holds constant, in words."""
-    return ", ".join(
-        f"{'ε' if name == 'epsilon' else name} = {number(value)}"
-        for name, value in results.fixed(sweep).items()
-    )
-
-
-def _option(results: Results, option: str, labels: Sequence[Label]) -> Table:
+def _option(results: Results, option: str, variants: Sequence[Variant]) -> Table:
     sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
-    curves = [results.curve(label.text, sweep) for label in labels]
+    curves = [results.curve(v, sweep) for v in variants]
     rows: list[tuple[Cell, ...]] = [
-        (label.method, label.options[option], *_figures(curve))
-        for label, curve in zip(labels, curves, strict=True)
+        (v.method, v.text(option), *_figures(curve))
+        for v, curve in zip(variants, curves, strict=True)
     ]
     best: set[tuple[int, int]] = set()
-    for method in dict.fromkeys(label.method for label in labels):
-        mine = [r for r, label in enumerate(labels) if label.method == method]
+    for method in dict.fromkeys(v.method for v in variants):
+        mine = [r for r, v in enumerate(variants) if v.method == method]
         for c in range(2, len(rows[0])):
             best |= lowest(rows, [(r, c) for r in mine])
     return Table(
         f"factor-{option}",
-        f"{results.title}: {FACTORS.get(option, option)}",
+        f"{results.title}: {OPTION_WORDS.get(option, option)}",
         _factor_caption(results, sweep, "best of each method in bold"),
         ("method", option, *_headings(sweep, curves[0])),
         tuple(rows),
@@ -237,10 +201,10 @@ def _option(results: Results, option: str, labels: Sequence[Label]) -> Table:
     )
 
 
-def _sweep(results: Results, sweep: str, name: str, labels: Sequence[Label]) -> Table:
-    curves = [results.curve(label.text, sweep) for label in labels]
+def _sweep(results: Results, sweep: str, name: str, variants: Sequence[Variant]) -> Table:
+    curves = [results.curve(v, sweep) for v in variants]
     rows: list[tuple[Cell, ...]] = [
-        (label.method, *_figures(curve)) for label, curve in zip(labels, curves, strict=True)
+        (v.method, *_figures(curve)) for v, curve in zip(variants, curves, strict=True)
     ]
     best = set().union(
         *(lowest(rows, [(r, c) for r in range(len(rows))]) for c in range(1, len(rows[0])))
@@ -267,7 +231,7 @@ def _factor_caption(results: Results, sweep: str, also: str) -> str:
     names = ", ".join(results.perturbations)
     return (
         f"Mean over {len(results.perturbations)} perturbations ({names}), {results.trials} trials "
-        f"each, {held(results, sweep)}; {also}. Lower is better."
+        f"each, {results.constants(sweep)}; {also}. Lower is better."
     )
 
 

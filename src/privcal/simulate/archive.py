@@ -1,4 +1,4 @@
-"""Logit archives: what a study runs on."""
+"""Logit archives: what is simulated on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from privcal.checks import whole
 from privcal.datasets import CIFAR10C, NOT_SHIFTS
 from privcal.errors import InputError
 from privcal.scores import Scores
+
+CLEAN = "clean"
+"""The shift of the unperturbed scores."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,10 @@ def _read(paths: list[Path]) -> Archive:
         with _open(path) as archive:
             if "labels" not in archive.files:
                 raise InputError(f"{path} holds no labels")
-            here = _member(path, archive, "labels")
-            if labels is not None and not np.array_equal(labels, here):
+            mine = _member(path, archive, "labels")
+            if labels is not None and not np.array_equal(labels, mine):
                 raise InputError(f"{path} has other labels than {paths[0]}; parts must agree")
-            labels = here
+            labels = mine
             if "meta" in archive.files:
                 facts = {**facts, **_meta(path, _member(path, archive, "meta"))}
             for shift in archive.files:
@@ -90,7 +94,7 @@ def _read(paths: list[Path]) -> Archive:
     if not where:
         raise InputError(f"{paths[0]} holds no logits")
     # The unperturbed scores last, as in the paper's tables.
-    ordered = {s: where[s] for s in sorted(where, key=lambda s: (s == "clean", s))}
+    ordered = {s: where[s] for s in sorted(where, key=lambda s: (s == CLEAN, s))}
     # Without a name of its own: that of the file, or of the folder where there are parts.
     name = paths[0].stem if len(paths) == 1 else paths[0].resolve().parent.name
     dataset = str(facts.get("dataset") or name)
@@ -100,12 +104,12 @@ def _read(paths: list[Path]) -> Archive:
 
 def _open(path: Path) -> Any:
     try:
-        found = np.load(path, allow_pickle=False)
+        loaded = np.load(path, allow_pickle=False)
     except Exception as error:
         raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
-    if isinstance(found, np.ndarray):
+    if isinstance(loaded, np.ndarray):
         raise InputError(f"{path} is not a readable .npz file: it holds one array without a name")
-    return found
+    return loaded
 
 
 def _member(path: Path, archive: Any, name: str) -> Any:
@@ -117,12 +121,11 @@ def _member(path: Path, archive: Any, name: str) -> Any:
 
 def _meta(path: Path, entry: Any) -> dict[str, Any]:
     try:
-        found = json.loads(str(entry))
-    except json.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        facts = json.loads(str(entry))
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
         raise InputError(f"meta in {path} is not a JSON object")
-    severity = found.get("severity")
-    if severity is not None and (isinstance(severity, bool) or not isinstance(severity, int)):
-        raise InputError(f"severity in the meta of {path} must be a whole number, not {severity!r}")
-    return found
+    if facts.get("severity") is not None:
+        whole(f"severity in the meta of {path}", facts["severity"])
+    return facts

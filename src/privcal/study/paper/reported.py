@@ -9,7 +9,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-METHODS = ("uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t")
+from privcal.simulate.variants import ONE_SOURCE, UNCALIBRATED, Variant
+
+ACC_T, NLL_T, ECE_T = Variant("acc-t"), Variant("nll-t"), Variant("ece-t")
+ONE = Variant(ONE_SOURCE)
+NOTHING = Variant(UNCALIBRATED)
+METHODS = (NOTHING, ONE, Variant("histogram-binning"), ECE_T, NLL_T, ACC_T)
 """The paper's methods, in the order of its Table 1."""
 PRIVATE = METHODS[2:]
 """Those that ask the sources, and so pay for their answers with noise."""
@@ -20,7 +25,7 @@ class Reported:
     """What the paper reports for one data set."""
 
     name: str
-    under_privacy: dict[str, dict[str, float]]
+    under_privacy: dict[Variant, dict[str, float]]
     """ECE by method, `median` and `mean`: its Table 1."""
     without_privacy: dict[str, dict[str, float]]
     """ECE by shift and exact fit."""
@@ -41,7 +46,9 @@ def reported(dataset: str, severity: int | None = None) -> Reported | None:
         severity = int(stated[1])
     if severity not in (None, facts["severity"]):
         return None
-    return Reported(**facts["datasets"][re.sub(r"[^a-z0-9]", "", spelt[1])])
+    found = facts["datasets"][re.sub(r"[^a-z0-9]", "", spelt[1])]
+    under_privacy = {Variant(name): ece for name, ece in found["under_privacy"].items()}
+    return Reported(**{**found, "under_privacy": under_privacy})
 
 
 # The name, a C for the perturbed version, and after the C what a file name may add. Nothing
@@ -58,6 +65,6 @@ def directions() -> dict[str, dict[str, str | None]]:
 @cache
 def _facts() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
-        (files("privcal.study") / "paper.json").read_text(encoding="utf-8")
+        (files("privcal.study.paper") / "paper.json").read_text(encoding="utf-8")
     )
     return found

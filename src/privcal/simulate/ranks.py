@@ -1,4 +1,4 @@
-"""Rows in the order of a score, cut into cells: what all trials' test rows look like in it.
+"""Histograms of every trial's test rows over cells of a score, and the AURC they give.
 
 A map that rises with a score keeps its order, so the area under the risk–coverage curve depends
 on the score, the trial and the number of private rows, and on nothing else: not on the method
@@ -7,17 +7,16 @@ that found the map, nor on ε. It is computed once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from privcal.metrics import EqualMass
-from privcal.scores import BoolArray, FloatArray, IntArray
+from privcal.scores import FloatArray, IntArray
+from privcal.simulate.measure import Trials
 
 POWER = 1.5
-"""Cells grow with this power of their number less one: a place near the top weighs most."""
+"""Cells grow with this power of their number less one: a rank near the top weighs most."""
 
 
 class RankCells:
@@ -28,49 +27,39 @@ class RankCells:
     (shown by test: a trial's AURC is within 1e-4).
     """
 
-    def __init__(
-        self,
-        score: FloatArray,
-        correct: BoolArray,
-        order: npt.NDArray[np.integer],
-        prefixes: Sequence[int],
-        cells: int,
-        keep: bool = False,
-    ) -> None:
-        n, trials = len(score), len(order)
+    def __init__(self, score: FloatArray, trials: Trials, cells: int, keep: bool = False) -> None:
+        n = len(score)
         falling = np.argsort(-score, kind="stable")
-        self.score, self.correct = score[falling], correct[falling]
+        self.score, self.correct = score[falling], trials.target[falling]
         cut = self.score[(n * (np.arange(cells) / cells) ** POWER).astype(np.int64)]
         # A tie at a cut is a cell of its own: rows spread evenly are what a tie asks for.
         start, stop = self.rows_above(cut), self.rows_from(cut)
         stop = stop[(stop - start > 1) & (stop < n)]
         self.starts = np.unique(np.concatenate([start, stop]))
-        """The place of each cell's first row."""
+        """The index of each cell's first row."""
         count = len(self.starts)
         cell = np.repeat(np.arange(count), np.diff([*self.starts, n]))
         code = np.empty(n, np.int64)
         code[falling] = cell + count * self.correct
         self.totals = np.bincount(code, minlength=2 * count).reshape(2, count)
         """Wrong and right rows of each cell, over all rows."""
-        self.aurc = np.empty((trials, len(prefixes)))
-        """Of every trial's test rows, for each number of private rows."""
-        self.private = np.empty((0,))
-        """Every trial's private rows, if kept: (prefixes, wrong or right, cells, trials)."""
-        if keep:
-            width = np.min_scalar_type(int(self.totals.max()))
-            self.private = np.empty((len(prefixes), 2, count, trials), width)
         harmonic = _harmonic(n)
         everyone = _aurc(self.totals[..., None], *harmonic)
         off = EqualMass(self.score, self.correct).aurc - everyone
-        for column, found in enumerate(private_counts(code, order, prefixes, 2 * count)):
-            private = found.reshape(2, count, trials)
+        narrow = np.min_scalar_type(int(self.totals.max()))
+        aurc, kept = [], []
+        for held in trials.held_out(code, 2 * count):
+            counts = held.reshape(2, count, -1)
+            aurc.append(_aurc(counts, *harmonic) + off)
             if keep:
-                self.private[column] = private
-            self.aurc[:, column] = _aurc(self.totals[..., None] - private, *harmonic) + off
+                kept.append(counts.astype(narrow))
+        self.aurc = np.stack(aurc, axis=1)
+        """Of every trial's test rows: (trials, columns)."""
+        self._kept = kept
 
     @cached_property
     def mean_score(self) -> FloatArray:
-        """Of each cell."""
+        """The mean score of each cell."""
         return np.asarray(np.add.reduceat(self.score, self.starts) / self.totals.sum(axis=0))
 
     def rows_above(self, score: FloatArray) -> IntArray:
@@ -81,33 +70,19 @@ class RankCells:
         """How many rows have at least this score."""
         return np.asarray(len(self.score) - np.searchsorted(self.score[::-1], score))
 
-    def shares(self, cell: IntArray, place: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The shares of a cell's rows, and of its right rows, that come before a place in it."""
+    def shares(self, cell: IntArray, row: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The shares of a cell's rows, and of its right rows, that come before one of its rows."""
         right = np.concatenate([[0], np.cumsum(self.correct)])
         rows_of, right_of = self.totals.sum(axis=0)[cell], self.totals[1][cell]
-        before = right[place] - right[self.starts[cell]]
-        return (place - self.starts[cell]) / rows_of, before / np.maximum(right_of, 1)
+        before = right[row] - right[self.starts[cell]]
+        return (row - self.starts[cell]) / rows_of, before / np.maximum(right_of, 1)
 
     def test(self, column: int, trials: IntArray) -> FloatArray:
         """Wrong and right test rows: (2, cells, trials)."""
-        private = self.private[column]
-        if len(trials) < private.shape[-1]:
-            private = private[..., trials]
-        return np.asarray(np.subtract(self.totals[..., None], private, dtype=np.float64))
-
-
-def private_counts(
-    code: IntArray, order: npt.NDArray[np.integer], prefixes: Sequence[int], codes: int
-) -> Iterator[IntArray]:
-    """For each prefix: how many private rows of each code every trial has, (codes, trials)."""
-    trial = np.arange(len(order))[:, None]
-    begins = code * len(order)
-    found = np.zeros((codes, len(order)), np.int64)
-    for start, stop in zip([0, *prefixes], prefixes, strict=False):
-        here = begins[order[:, start:stop]]
-        here += trial
-        found += np.bincount(here.ravel(), minlength=found.size).reshape(found.shape)
-        yield found
+        kept = self._kept[column]
+        if len(trials) < kept.shape[-1]:
+            kept = kept[..., trials]
+        return kept.astype(np.float64)
 
 
 def _harmonic(rows: int) -> tuple[FloatArray, FloatArray]:
@@ -119,8 +94,8 @@ def _harmonic(rows: int) -> tuple[FloatArray, FloatArray]:
 def _aurc(counts: IntArray, harmonic: FloatArray, summed: FloatArray) -> FloatArray:
     """AURC of wrong and right rows by cell, (2, cells, trials).
 
-    A wrong row at place r weighs H_n − H_{r−1} (see `metrics.rank_weights`); those of a cell
-    have the mean weight of its places.
+    A wrong row of rank r weighs H_n − H_{r−1} (see `metrics.rank_weights`); those of a cell
+    have the mean weight of its ranks.
     """
     wrong, rows = counts[0], counts[0] + counts[1]
     ends = rows.cumsum(axis=0)

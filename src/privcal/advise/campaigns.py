@@ -3,8 +3,8 @@
 With one budget for all people C campaigns may ask with ε/C each, and all rows count. With a
 budget for each person they may ask with ε/k, and those rows count whose person was asked about
 fewer than k times before; the others are as if they were not there, and the noise is the same.
-Either way a campaign is a setting (sources, rows that count, ε of the campaign), and campaigns
-with as many rows are one setting. A campaign is planned by itself: nothing is carried over from
+Either way a campaign is a scenario (sources, rows that count, ε of the campaign), and campaigns
+with as many rows are one scenario. A campaign is planned by itself: nothing is carried over from
 one to the next.
 """
 
@@ -14,39 +14,39 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from privcal.advise import words
-from privcal.advise.choice import best, best_of, clearly
-from privcal.advise.plan import Budget, Course, Expected, Figure, Point, Repeated
-from privcal.advise.simulate import Progress, Setting, Task, simulate
+from privcal.advise import sentences
+from privcal.advise.choose import best, best_of, clearly
+from privcal.advise.expect import PlanTask, Scenario, SettingsDone, expect
+from privcal.advise.plan import Budget, Course, Expectation, Mean, Point, Repeated
 from privcal.advise.turnover import Turnover
 from privcal.errors import InputError
 from privcal.privacy.epsilon import from_nano
 
 
 def over_campaigns(
-    task: Task,
+    task: PlanTask,
     shifts: Sequence[str],
     sources: int,
     nano_epsilon: int,
     turnover: Turnover,
-    progress: Progress | None = None,
+    progress: SettingsDone | None = None,
 ) -> tuple[Repeated, int]:
     """The plan, and of how many rows the populations are."""
     if nano_epsilon < turnover.campaigns:
         raise InputError(
             f"epsilon {from_nano(nano_epsilon)} is too small for {turnover.campaigns:,} campaigns"
         )
-    settings = {
+    scenarios = {
         times: [
-            Setting(sources, rows, from_nano(nano_epsilon // times))
+            Scenario(sources, rows, from_nano(nano_epsilon // times))
             for rows in turnover.counting(times)
         ]
         for times in turnover.choices()
     }
-    distinct = sorted({setting for along in settings.values() for setting in along})
-    points, rows = simulate(replace(task, settings=distinct), shifts, progress)
-    found = dict(zip(distinct, points, strict=True))
-    tried = [_course(times, along, found) for times, along in settings.items()]
+    distinct = sorted({one for along in scenarios.values() for one in along})
+    points, rows = expect(replace(task, scenarios=distinct), shifts, progress)
+    expected = dict(zip(distinct, points, strict=True))
+    tried = [_course(times, along, expected) for times, along in scenarios.items()]
     population = replace(tried[-1], budget="population")  # every person counts in every campaign
     lasting = [course for course in tried if _lasts(course, population)]
     chosen = best_of([course.expected for course in lasting])
@@ -61,7 +61,7 @@ def over_campaigns(
             person=person,
             tried=tuple(tried),
             recommended=recommended,
-            who=words.who(turnover, person),
+            who=sentences.who(turnover, person),
         ),
         rows,
     )
@@ -77,15 +77,15 @@ def _lasts(course: Course, population: Course) -> bool:
     return ours.ece.mean <= theirs.ece.mean and ours.brier.mean <= theirs.brier.mean
 
 
-def _course(times: int, along: Sequence[Setting], found: Mapping[Setting, Point]) -> Course:
+def _course(times: int, along: Sequence[Scenario], expected: Mapping[Scenario, Point]) -> Course:
     counts = Counter(along)
     weights = [many / len(along) for many in counts.values()]
-    mean = _mean([found[setting] for setting in counts], weights)
+    mean = _mean([expected[one] for one in counts], weights)
     return Course(
         budget="person",
         times=times,
-        rows=tuple(setting.samples for setting in along),
-        points=tuple(found[setting] for setting in along),
+        rows=tuple(one.samples for one in along),
+        points=tuple(expected[one] for one in along),
         mean=mean,
         method=best(mean),
     )
@@ -97,7 +97,7 @@ def _mean(points: Sequence[Point], weights: Sequence[float]) -> Point:
     return replace(points[0], expected=tuple(_mixed(one, weights) for one in together))
 
 
-def _mixed(along: Sequence[Expected], weights: Sequence[float]) -> Expected:
+def _mixed(along: Sequence[Expectation], weights: Sequence[float]) -> Expectation:
     first = along[0]
     if not first.private:  # the very same everywhere
         return first
@@ -106,7 +106,8 @@ def _mixed(along: Sequence[Expected], weights: Sequence[float]) -> Expected:
         unclear = sum(w * (one.unclear or 0.0) for w, one in zip(weights, along, strict=True))
     return replace(
         first,
-        ece=Figure.mixed([one.ece for one in along], weights),
-        brier=Figure.mixed([one.brier for one in along], weights),
+        ece=Mean.mixed([one.ece for one in along], weights),
+        brier=Mean.mixed([one.brier for one in along], weights),
+        aurc=Mean.mixed([one.aurc for one in along], weights),
         unclear=unclear,
     )

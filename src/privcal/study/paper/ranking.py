@@ -1,4 +1,4 @@
-"""Who comes before whom: here, in the paper, by ECE, by Brier and by AURC."""
+"""The order of the methods: here, in the paper, by ECE, by Brier and by AURC."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from itertools import combinations
 
 import numpy as np
 
-from privcal.study.render import Table, shown
+from privcal.simulate.variants import Variant
+from privcal.study.paper.reported import NOTHING, ONE
 from privcal.study.results import Results
-from privcal.study.tables import cells_of
+from privcal.study.table import Table, shown
+
+HISTOGRAM, ONE_HOT, ONE_BY_NLL = map(
+    Variant, ("histogram-binning", "one-hot-binning", "one-source-nll")
+)
 
 
-def medians(results: Results, column: str) -> dict[str, float]:
+def medians(results: Results, column: str) -> dict[Variant, float]:
     """Over all (perturbation, setting) cells, the best method first."""
-    found = {m: float(np.median(cells_of(results, m, column))) for m in results.methods}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    values = {v: float(np.median(results.cells(v, column))) for v in results.variants}
+    return dict(sorted(values.items(), key=lambda item: item[1]))
 
 
 def beside_the_paper(results: Results) -> tuple[Table, list[str]] | None:
@@ -33,7 +38,7 @@ def beside_the_paper(results: Results) -> tuple[Table, list[str]] | None:
         f"{results.title}: the order of the paper's methods by median ECE",
         "Our figures and places, and the paper's, among the methods that both have.",
         ("method", "place", "place (paper)", "median ECE", "median ECE (paper)"),
-        tuple((m, str(place[m]), str(place_there[m]), ours[m], theirs[m]) for m in ours),
+        tuple((str(m), str(place[m]), str(place_there[m]), ours[m], theirs[m]) for m in ours),
     )
     pairs = list(combinations(ours, 2))
     turned = [(a, b) for a, b in pairs if theirs[a] > theirs[b]]
@@ -42,11 +47,11 @@ def beside_the_paper(results: Results) -> tuple[Table, list[str]] | None:
     moved = _moved(turned)
     notes = [
         f"{len(pairs) - len(turned)} of {len(pairs)} pairs of methods are in the paper's order; "
-        f"all the others involve {' or '.join(moved)}."
+        f"all the others involve {' or '.join(map(str, moved))}."
     ]
-    if "uncalibrated" in ours:
-        mean = float(np.mean(cells_of(results, "uncalibrated", "ece_mean")))
-        there = reported.under_privacy["uncalibrated"]["mean"]
+    if NOTHING in ours:
+        mean = float(np.mean(results.cells(NOTHING, "ece_mean")))
+        there = reported.under_privacy[NOTHING]["mean"]
         notes.append(
             "The networks differ: before any recalibration the mean ECE is "
             f"{shown(mean)} here and {shown(there)} in the paper, so figures should be compared by "
@@ -61,27 +66,27 @@ def beside_the_paper(results: Results) -> tuple[Table, list[str]] | None:
     return table, notes
 
 
-def _moved(turned: list[tuple[str, str]]) -> list[str]:
+def _moved(turned: list[tuple[Variant, Variant]]) -> list[Variant]:
     """The fewest methods, taken greedily, without which the order would be the same."""
-    found = []
+    moved: list[Variant] = []
     while turned:
         names = [name for pair in turned for name in pair]
-        found.append(max(names, key=names.count))
-        turned = [pair for pair in turned if found[-1] not in pair]
-    return found
+        moved.append(max(names, key=names.count))
+        turned = [pair for pair in turned if moved[-1] not in pair]
+    return moved
 
 
-def _why(method: str, everyone: dict[str, float]) -> str:
+def _why(method: Variant, everyone: dict[Variant, float]) -> str:
     """What the paper leaves open about a method, and what our figures say to it."""
-    if method == "one-source":
-        nll = everyone.get("one-source-nll")
+    if method == ONE:
+        nll = everyone.get(ONE_BY_NLL)
         also = f" (by NLL instead: {shown(nll)})" if nll is not None else ""
         return (
             ": ours is the exact fit, by accuracy, to the first source's own rows on T in "
             f"[0.5, 3]{also}; the paper does not say how it fits this baseline"
         )
-    if method == "histogram-binning":
-        half = everyone.get("one-hot-binning")
+    if method == HISTOGRAM:
+        half = everyone.get(ONE_HOT)
         also = (
             f"; with half the noise (one-hot-binning) the median is {shown(half)}, so it is the "
             "noise in the bins that decides its place"
@@ -97,7 +102,7 @@ def _why(method: str, everyone: dict[str, float]) -> str:
 
 def ece_against_others(results: Results) -> list[str]:
     """Where the Brier score and the AURC tell another story than the ECE."""
-    if not results.perturbations or len(results.methods) < 2:
+    if not results.perturbations or len(results.variants) < 2:
         return []
     by_ece, by_brier = (list(medians(results, c)) for c in ("ece_mean", "brier_mean"))
     notes = []

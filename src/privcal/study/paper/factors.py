@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from privcal.study import paper
-from privcal.study.claims import UNKNOWN, Claim, figure_at, judge
-from privcal.study.render import shown
-from privcal.study.results import Curve, Label, Results, ordered, read_label
-from privcal.study.tables import defaults, held, point
+from privcal.simulate.variants import Variant
+from privcal.study.paper.claims import UNKNOWN, Claim, figure_at, judge
+from privcal.study.paper.reported import METHODS, PRIVATE, directions
+from privcal.study.results import Curve, Results, defaults, paper_first, point
+from privcal.study.table import shown
 
-SAID = {
+STATEMENTS = {
     "data": "More data are good for calibration and for privacy.",
     "iterations": "More iterations help calibration without noise, and harm it once each answer "
     "must be made noisier.",
@@ -37,12 +37,12 @@ def factor_claims(factors: Results | None) -> list[Claim]:
     ]
 
 
-def _said(factor: str) -> str:
-    arrows = paper.directions().get(factor)
+def _statement(factor: str) -> str:
+    arrows = directions().get(factor)
     if arrows is None:
-        return f"{SAID[factor]} (Appendix, factors.)"
+        return f"{STATEMENTS[factor]} (Appendix, factors.)"
     calibration, privacy = ARROWS[arrows["calibration"]], ARROWS[arrows["privacy"]]
-    return f"{SAID[factor]} (Table of factors: calibration {calibration}, privacy {privacy}.)"
+    return f"{STATEMENTS[factor]} (Table of factors: calibration {calibration}, privacy {privacy}.)"
 
 
 def _option_claim(
@@ -50,60 +50,62 @@ def _option_claim(
 ) -> Claim:
     """From the least to the greatest value of an option, ECE falls (+1) or rises (-1)."""
     factor = "sensitivity" if option == "clip" else option
-    labels = _of_option(factors, option)
-    if factors is None or not labels or not factors.perturbations:
-        return Claim(name, _said(factor), UNKNOWN, MISSING)
+    variants = _of_option(factors, option)
+    if factors is None or not variants or not factors.perturbations:
+        return Claim(name, _statement(factor), UNKNOWN, MISSING)
     parts, signs, where = [], [], ""
-    for method in ordered([label.method for label in labels]):
-        mine = [label for label in labels if label.method == method]
-        curves = [factors.curve(label.text, "epsilon") for label in mine]
-        at = _place(curves[0], free)
-        if at is None:
-            return Claim(name, _said(factor), UNKNOWN, "The study has no such ε.")
-        where = point("epsilon", curves[0].x[at])
-        figures = [figure_at(curve, at) for curve in curves]
-        values = [label.options[option] for label in mine]
+    for method in paper_first([v.method for v in variants]):
+        mine = [v for v in variants if v.method == method]
+        curves = [factors.curve(v, "epsilon") for v in mine]
+        index = _index(curves[0], free)
+        if index is None:
+            return Claim(name, _statement(factor), UNKNOWN, "The study has no such ε.")
+        where = point("epsilon", curves[0].x[index])
+        figures = [figure_at(curve, index) for curve in curves]
+        values = [v.text(option) for v in mine]
         best = min(range(len(figures)), key=lambda i: figures[i].ece)
-        if method in paper.METHODS:  # the paper speaks for its own methods
+        if Variant(method) in METHODS:  # the paper speaks for its own methods
             signs.append(sign * figures[-1].below(figures[0]))
         parts.append(
             f"{method}: {figures[0]} → {figures[-1]} (best {figures[best]} at {values[best]}; Brier "
             f"{shown(figures[0].brier)} → {shown(figures[-1].brier)})"
         )
-    ends = f"{labels[0].options[option]} → {labels[-1].options[option]}"
-    reading = f"Mean ECE, {option} {ends}, {where}, {held(factors, 'epsilon')}:"
+    ends = f"{variants[0].text(option)} → {variants[-1].text(option)}"
+    reading = f"Mean ECE, {option} {ends}, {where}, {factors.constants('epsilon')}:"
     if option == "bins" and free:
         fixed = factors.fixed("epsilon")
         rows = int(fixed["sources"] * fixed["samples"])
         reading = f"The paper speaks of a lot of data; here are {rows:,} private rows. {reading}"
-    return Claim(name, _said(factor), judge(signs), reading, tuple(parts))
+    return Claim(name, _statement(factor), judge(signs), reading, tuple(parts))
 
 
 def _sweep_claim(factors: Results | None, name: str, factor: str, sweep: str) -> Claim:
     if factors is None or sweep not in factors.sweeps or not factors.perturbations:
-        return Claim(name, _said(factor), UNKNOWN, MISSING)
-    usual = defaults([read_label(text) for text in factors.methods])
-    mine = [label for label in usual if label.method in paper.PRIVATE]
+        return Claim(name, _statement(factor), UNKNOWN, MISSING)
+    private = [v.method for v in PRIVATE]
+    mine = [v for v in defaults(factors.variants) if v.method in private]
     if not mine:
-        return Claim(name, _said(factor), UNKNOWN, "None of the paper's private methods was run.")
+        return Claim(
+            name, _statement(factor), UNKNOWN, "None of the paper's private methods was run."
+        )
     parts, signs = [], []
-    for label in mine:
-        curve = factors.curve(label.text, sweep)
+    for variant in mine:
+        curve = factors.curve(variant, sweep)
         first, last = figure_at(curve, 0), figure_at(curve, int(np.isfinite(curve.x).sum()) - 1)
         signs.append(last.below(first))
-        parts.append(f"{label.method}: {first} → {last}")
+        parts.append(f"{variant.method}: {first} → {last}")
     x = curve.x[np.isfinite(curve.x)]
     ends = f"{point(sweep, x[0])} → {point(sweep, x[-1])}"
-    reading = f"Mean ECE, {ends} ({held(factors, sweep)}):"
-    return Claim(name, _said(factor), judge(signs), reading, tuple(parts))
+    reading = f"Mean ECE, {ends} ({factors.constants(sweep)}):"
+    return Claim(name, _statement(factor), judge(signs), reading, tuple(parts))
 
 
 def _search_claim(factors: Results | None) -> Claim:
     name = "Golden section beats grid search for ECE-T"
-    both = {one.options["search"]: one for one in _of_option(factors, "search")}
+    both = {v.value("search"): v for v in _of_option(factors, "search")}
     if factors is None or not {"golden", "grid"} <= set(both) or not factors.perturbations:
-        return Claim(name, _said("search"), UNKNOWN, MISSING)
-    golden, grid = (factors.curve(both[kind].text, "epsilon") for kind in ("golden", "grid"))
+        return Claim(name, _statement("search"), UNKNOWN, MISSING)
+    golden, grid = (factors.curve(both[kind], "epsilon") for kind in ("golden", "grid"))
     signs = [figure_at(golden, i).below(figure_at(grid, i)) for i in range(len(golden.x))]
     parts = [
         f"{point('epsilon', x)}: {figure_at(golden, i)} against {figure_at(grid, i)}"
@@ -111,17 +113,16 @@ def _search_claim(factors: Results | None) -> Claim:
     ]
     reading = (
         f"Golden section is surely better at {signs.count(1)} of {len(signs)} points and surely "
-        f"worse at {signs.count(-1)}. Its mean ECE against grid search, {held(factors, 'epsilon')}:"
+        f"worse at {signs.count(-1)}. Its mean ECE against grid search, {factors.constants('epsilon')}:"
     )
-    return Claim(name, _said("search"), judge(signs), reading, tuple(parts))
+    return Claim(name, _statement("search"), judge(signs), reading, tuple(parts))
 
 
-def _of_option(factors: Results | None, option: str) -> list[Label]:
-    labels = [] if factors is None else [read_label(text) for text in factors.methods]
-    return [label for label in labels if option in label.options]
+def _of_option(factors: Results | None, option: str) -> list[Variant]:
+    return [] if factors is None else [v for v in factors.variants if option in v.names]
 
 
-def _place(curve: Curve, free: bool) -> int | None:
+def _index(curve: Curve, free: bool) -> int | None:
     """Where along ε to look: without noise, or the middle of the ε there are."""
     finite = np.isfinite(curve.x)
     if free:

@@ -11,14 +11,16 @@ import numpy as np
 
 from privcal.files import replacing
 from privcal.scores import FloatArray
-from privcal.study.results import MEASURES, Curve, Label, Results, number, read_label
-from privcal.study.styles import Style, styles
-from privcal.study.tables import FACTORS, defaults, held, point
+from privcal.simulate.archive import CLEAN
+from privcal.simulate.variants import Variant
+from privcal.study.results import MEASURES, Curve, Results, defaults, number, point
+from privcal.study.show.styles import Style, styles
+from privcal.study.show.tables import OPTION_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = {
+SWEEP_NAMES = {
     "sources": "private sources",
     "samples": "samples at each source",
     "epsilon": "ε",
@@ -56,6 +58,8 @@ class Picture:
     name: str
     caption: str
     build: Callable[[], Figure]
+    shift: str | None = None
+    """The one it is about, where it is about one."""
 
 
 def draw(results: Results, folder: str | Path) -> list[Path]:
@@ -97,6 +101,7 @@ def pictures(results: Results) -> Iterator[Picture]:
             f"shift-{shift}",
             f"{results.title}, {spoken(shift)}. {bands} The scale of the ECE is logarithmic.",
             lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
+            shift,
         )
 
 
@@ -113,7 +118,7 @@ def save(figure: Figure, to: Any, ending: str) -> None:
 
 
 def spoken(shift: str) -> str:
-    return "unperturbed" if shift == "clean" else shift.replace("_", " ")
+    return "unperturbed" if shift == CLEAN else shift.replace("_", " ")
 
 
 # --- one shift ---------------------------------------------------------------------------
@@ -121,7 +126,7 @@ def spoken(shift: str) -> str:
 
 def _panels(results: Results, shift: str | None) -> Figure:
     """A row for each measure, a column for each sweep."""
-    looks = styles(results.methods)
+    looks = styles(results.variants)
     sweeps = results.sweeps
     columns = 4 if len(sweeps) > 2 else 2
     legend_rows = -(-len(looks) // columns)
@@ -132,16 +137,16 @@ def _panels(results: Results, shift: str | None) -> Figure:
     for column, sweep in enumerate(sweeps):
         for row, measure in enumerate(MEASURES):
             axis = axes[row, column]
-            for method, style in looks.items():
-                _line(axis, results.curve(method, sweep, shift), measure, style)
+            for variant, style in looks.items():
+                _line(axis, results.curve(variant, sweep, shift), measure, style)
             if column == 0:
                 axis.set_ylabel(MEASURES[measure])
                 axis.yaxis.set_label_coords(-0.48 * len(sweeps) / (width - 0.72), 0.5)
             if sweep == "skew":
-                _log_skew(axis, results.curve(results.methods[0], sweep, shift).x)
+                _log_skew(axis, results.curve(results.variants[0], sweep, shift).x)
             axis.tick_params(labelbottom=row == len(MEASURES) - 1)
-        axes[0, column].set_title(held(results, sweep))
-        axes[-1, column].set_xlabel(NAMES[sweep])
+        axes[0, column].set_title(results.constants(sweep))
+        axes[-1, column].set_xlabel(SWEEP_NAMES[sweep])
     _log(axes[0, 0])
     for axis in axes[1:, 0]:
         axis.locator_params(axis="y", nbins=5)
@@ -199,7 +204,7 @@ def _log(axis: Any, ticks: Sequence[float] = (1, 2, 3, 5)) -> None:
 
 def _overview(results: Results) -> Figure:
     """A row for each shift, a column for each sweep, in two halves side by side."""
-    looks = styles(results.methods)
+    looks = styles(results.variants)
     sweeps, shifts = results.sweeps, results.shifts
     halves = 2 if len(shifts) > 4 else 1
     rows = -(-len(shifts) // halves)
@@ -227,10 +232,10 @@ def _overview(results: Results) -> Figure:
             for column, sweep in enumerate(sweeps):
                 axis = figure.add_subplot(grid[row, column], sharey=each)
                 each = each or axis
-                for method, style in looks.items():
-                    _line(axis, results.curve(method, sweep, shift), "ece", style, 2.2)
+                for variant, style in looks.items():
+                    _line(axis, results.curve(variant, sweep, shift), "ece", style, 2.2)
                 if sweep == "skew":
-                    _log_skew(axis, results.curve(results.methods[0], sweep, shift).x)
+                    _log_skew(axis, results.curve(results.variants[0], sweep, shift).x)
                 axis.tick_params(
                     labelleft=column == 0, labelbottom=row == len(mine) - 1, labelsize=6, length=2
                 )
@@ -242,7 +247,7 @@ def _overview(results: Results) -> Figure:
     figure.suptitle(f"{results.dataset}: ECE", fontsize=9, y=1 - 0.06 / height, va="top")
     constant = "; ".join(
         f"{'ε' if sweep == 'epsilon' else sweep} "
-        f"{'varies' if sweep == 'skew' else 'vary'}: {held(results, sweep)}"
+        f"{'varies' if sweep == 'skew' else 'vary'}: {results.constants(sweep)}"
         for sweep in sweeps
     )
     figure.text(0.5, 1 - 0.24 / height, constant, fontsize=7, ha="center", va="top")
@@ -268,9 +273,9 @@ def _factor_pictures(results: Results) -> Iterator[Picture]:
 
 
 def _factors(results: Results, measure: str) -> Figure:
-    labels = [read_label(text) for text in results.methods]
-    looks = styles(list(dict.fromkeys(label.method for label in defaults(labels))))
-    options = list(dict.fromkeys(o for label in labels for o in label.options))
+    variants, usual = results.variants, defaults(results.variants)
+    looks = styles([Variant(v.method) for v in usual])
+    options = list(dict.fromkeys(name for v in variants for name in v.names))
     swept = [s for s in ("sources", "epsilon") if s in results.sweeps]
     panels = len(options) + len(swept)
     columns = min(3, panels)
@@ -282,14 +287,14 @@ def _factors(results: Results, measure: str) -> Figure:
     for axis in axes.flat[panels:]:
         axis.set_axis_off()
     for axis, option in zip(axes.flat, options, strict=False):
-        _option(axis, results, option, [one for one in labels if option in one.options], measure)
+        _option(axis, results, option, [v for v in variants if option in v.names], measure)
     for axis, sweep in zip(axes.flat[len(options) :], swept, strict=False):
-        for label in defaults(labels):
-            _swept(axis, results.curve(label.text, sweep), measure, looks[label.method])
+        for v in usual:
+            _swept(axis, results.curve(v, sweep), measure, looks[Variant(v.method)])
         axis.set_title(
-            f"{'more data' if sweep == 'sources' else 'higher ε'} ({held(results, sweep)})"
+            f"{'more data' if sweep == 'sources' else 'higher ε'} ({results.constants(sweep)})"
         )
-        axis.set_xlabel(NAMES[sweep])
+        axis.set_xlabel(SWEEP_NAMES[sweep])
     for axis in axes[:, 0]:
         axis.set_ylabel(MEASURES[measure])
     if measure == "ece":
@@ -310,41 +315,41 @@ def _factors(results: Results, measure: str) -> Figure:
 
 
 def _option(
-    axis: Any, results: Results, option: str, labels: Sequence[Label], measure: str
+    axis: Any, results: Results, option: str, variants: Sequence[Variant], measure: str
 ) -> None:
     """An option's values along x, at the middle ε and without noise."""
     sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
-    values = list(dict.fromkeys(label.options[option] for label in labels))
-    try:
-        places = {v: float(v) for v in values}
-    except ValueError:
-        places = {v: float(i) for i, v in enumerate(values)}
-    looks = styles(list(dict.fromkeys(label.method for label in labels)))
+    values = list(dict.fromkeys(v.value(option) for v in variants))
+    numbers = not any(isinstance(value, str) for value in values)
+    ticks = {value: float(value) if numbers else float(i) for i, value in enumerate(values)}
+    looks = styles([Variant(method) for method in dict.fromkeys(v.method for v in variants)])
     shown = ""
-    for method, style in looks.items():
-        mine = [label for label in labels if label.method == method]
-        curves = [results.curve(label.text, sweep) for label in mine]
-        x = np.array([places[label.options[option]] for label in mine])
+    for plain, style in looks.items():
+        mine = [v for v in variants if v.method == plain.method]
+        curves = [results.curve(v, sweep) for v in mine]
+        x = np.array([ticks[v.value(option)] for v in mine])
         middle = middle_of(curves[0].x)
-        shown = f"{held(results, sweep)}, {point(sweep, curves[0].x[middle])}"
-        for at in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
+        shown = f"{results.constants(sweep)}, {point(sweep, curves[0].x[middle])}"
+        for index in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
             names = [field.name for field in fields(Curve)][1:]
-            taken = Curve(x, *(np.array([getattr(c, name)[at] for c in curves]) for name in names))
-            _mark(axis, taken, measure, style, noise=bool(np.isfinite(curves[0].x[at])))
-    title = FACTORS.get(option, option).split(",")[0]
+            taken = Curve(
+                x, *(np.array([getattr(c, name)[index] for c in curves]) for name in names)
+            )
+            _mark(axis, taken, measure, style, noise=bool(np.isfinite(curves[0].x[index])))
+    title = OPTION_WORDS.get(option, option).split(",")[0]
     axis.set_title(f"{title}\n({shown})")
     axis.set_xlabel(option)
-    low, high = min(places.values()), max(places.values())
+    low, high = min(ticks.values()), max(ticks.values())
     if low > 0 and high >= 12 * low:
         axis.set_xscale("log")
-    axis.set_xticks([places[v] for v in values], values)
+    axis.set_xticks(list(ticks.values()), list(dict.fromkeys(v.text(option) for v in variants)))
     axis.minorticks_off()
     if low == 0:
         axis.set_xlim(-0.5, len(values) - 0.5)
 
 
 def middle_of(x: FloatArray) -> int:
-    """The place of the middle value among the finite ones."""
+    """The index of the middle value among the finite ones."""
     return int(np.isfinite(x).sum() - 1) // 2 if np.isfinite(x).any() else 0
 
 
@@ -386,10 +391,10 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _legend(figure: Any, looks: dict[str, Style], columns: int, noise: bool = False) -> None:
+def _legend(figure: Any, looks: dict[Variant, Style], columns: int, noise: bool = False) -> None:
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], label=name, **style.line) for name, style in looks.items()]
+    lines = [Line2D([], [], label=str(v), **style.line) for v, style in looks.items()]
     if noise:
         grey: dict[str, Any] = {"color": "#444444", "marker": "o"}
         lines += [
