@@ -24,15 +24,18 @@ def measure_bins(maps: Sequence[BinsMap], rows: HeldOut) -> Measured:
         return row_by_row(maps, rows)
     values = np.array([map.values for map in maps], np.float64)  # None becomes NaN
     runs, bins = values.shape
-    count, correct, squares, moved = (sums[:, rows.column] for sums in _binned(rows.of, bins))
-    moved = moved.reshape(-1, bins, BINS)
+    count, correct, squares, binned = (sums[:, rows.column] for sums in _binned(rows.of, bins))
+    binned = binned.reshape(-1, bins, BINS)
     known = ~np.isnan(values)
     value = np.where(known, values, 0.0)
     target = bin_index(value, BINS)
     gap = np.where(known, correct - count * value, 0.0)
-    # A known bin's rows all move to the ECE bin of their value; others stay where they were.
-    gaps = np.where(known[:, :, None], 0.0, moved).sum(axis=1)
+    # A known bin's rows all move to the ECE bin of their value; others stay where they were. (Which
+    # of them come first decides the last bit, and has to stay as it is for the same numbers.)
+    stayed = np.where(known[:, :, None], 0.0, binned).sum(axis=1)
+    gaps, last = (np.zeros_like(stayed), stayed) if rows.of.shared else (stayed, 0.0)
     np.add.at(gaps, (np.repeat(np.arange(runs), bins), target.ravel()), gap.ravel())
+    gaps += last
     replaced = count * value**2 - 2 * value * correct + correct
     return Measured(
         np.abs(gaps).sum(axis=1) / rows.size,

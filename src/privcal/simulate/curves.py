@@ -39,7 +39,7 @@ def measure_curves(maps: Sequence[CurveMap], rows: HeldOut) -> Measured:
         trials = np.flatnonzero(temperatures == temperature)
         some = [maps[trial] for trial in trials.tolist()]
         cells = _cells(rows.of, temperature)
-        if len(cells.aurc) == 1:
+        if rows.of.shared:
             ece, brier = _on_equal_cells(some, _equal_cells(rows.of, temperature))
             aurc = cells.aurc[:, rows.column]
         else:

@@ -58,6 +58,9 @@ class Trials(ABC):
     same test rows.
     """
 
+    shared = False
+    """Whether all trials have the same test rows."""
+
     def __init__(self, scores: Scores) -> None:
         self.scores = scores
         self.target = target(scores)

@@ -39,6 +39,7 @@ class Resampled(Trials, HeldOut):
     """The rows of one shift: each may be drawn any number of times, and every row is tested on."""
 
     column = 0
+    shared = True
 
     def __init__(self, scores: Scores) -> None:
         super().__init__(scores.remembering())
