@@ -23,8 +23,8 @@ from privcal import Scores, study
 from privcal.kernel import confidence, log_odds
 from privcal.metrics import ece
 from privcal.queries import GRID
+from privcal.simulate.archive import Archive, read_archive
 from privcal.sketch import Reading, evaluate_privately
-from privcal.study.archive import Archive, read_archive
 
 PUBLIC = 2000
 CHOSEN_ON = {

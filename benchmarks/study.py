@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from privcal.study.simulator import Simulator
 
 from benchmarks import report
 from benchmarks.data import synthetic
@@ -24,7 +25,6 @@ from benchmarks.paired import take_turns
 from privcal import Policy, Source, calibrate, methods, study
 from privcal.datasets import cifar10c
 from privcal.study.grids import Setting
-from privcal.study.simulator import Simulator
 
 PAPER = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]
 

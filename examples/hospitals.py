@@ -27,6 +27,7 @@ import polars as pl
 import typer
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from privcal.study.styles import styles
 
 import privcal
 from privcal.cli.console import errors, progress_bar
@@ -38,7 +39,6 @@ from privcal.maps import Map, TemperatureMap
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.sketch import Reading
-from privcal.study.styles import styles
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 EXACT, NOTHING = math.inf, 0.0

@@ -33,6 +33,7 @@ ORDER = [
     ["calibrate"],
     ["campaign"],
     ["datasets", "evaluate"],
+    ["simulate"],
     ["plots"],
     ["demo"],
     ["study"],
@@ -46,7 +47,7 @@ ORDER = [
 # .search are lower.
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PACKAGES = (
-    "datasets", "methods", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
+    "datasets", "methods", "simulate", "sketch", "study", "corruptions", "training", "advise", "audit", "federation", "cli",
 )  # fmt: skip
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",

@@ -16,12 +16,12 @@ from privcal.kernel import log_odds
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.queries import GRID
 from privcal.scores import Outputs
-from privcal.sketch import Reading
 from privcal.simulate import answers
 from privcal.simulate.measure import HeldOut, Measured, measure, measures, row_by_row
 from privcal.simulate.population import Resampled
 from privcal.simulate.ranks import RankCells, tied_aurc
 from privcal.simulate.splits import Split, Splits
+from privcal.sketch import Reading
 from tests.conftest import random_scores
 from tests.support import reference
 

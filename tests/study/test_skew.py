@@ -1,4 +1,4 @@
-"""Sources that are not alike: who gets which rows, and that nothing else changes."""
+"""The sweep of skew and the shift `mixed`: run, stored and shown like the others."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import pytest
 
 import privcal
 from privcal import study
-from privcal.methods import make
-from privcal.privacy.epsilon import NANO
-from privcal.queries import CellHistogram, Gap
-from privcal.source import Source
-from privcal.study.archive import read_archive
-from privcal.study.figures import draw
+from privcal.simulate.archive import read_archive
+from privcal.simulate.streams import stream
+from privcal.simulate.unlike import MIXED
 from privcal.study.grids import GRIDS, Setting, read_grid
-from privcal.study.report import write
-from privcal.study.results import load
-from privcal.study.run import Task, _key, _rows
-from privcal.study.simulator import Ask, Simulator
-from privcal.study.skew import MIXED, draw_sizes, draw_sources, mixed
-from privcal.study.tables import all_tables
+from privcal.study.run import ShiftTask, _key, _rows, _splits
+from privcal.study.show.figures import draw
+from privcal.study.show.report import write
+from privcal.study.show.tables import all_tables
+from privcal.study.store import load
 from tests.conftest import random_scores
 from tests.support.study_folder import as_the_paper_says, make_study
 
-GROUPS = np.arange(2000) % 5
+
+def setting(skew: float, sources: int = 20, samples: int = 15) -> Setting:
+    return Setting("skew", sources, samples, 1.0, skew)
 
 
 def test_a_setting_of_like_sources_is_what_it_was() -> None:
@@ -36,10 +34,11 @@ def test_a_setting_of_like_sources_is_what_it_was() -> None:
     assert _key(plain) == ["'sources'", "6", "8", "1.0"]
     assert _key(setting(0.1)) == ["'skew'", "20", "15", "1.0", "0.1"]
     scores = random_scores(400, seed=3)
-    sim = Simulator(scores, [plain], 4, np.random.SeedSequence(5), groups=np.arange(400))
-    rng = np.random.default_rng(np.random.SeedSequence(5))
-    assert sim.order.tolist() == [rng.permutation(400)[:48].tolist() for _ in range(4)]
-    assert sim.first is None
+    task = ShiftTask(read_archive(), "fog", [], False, [plain], 4, 5, 0, False)
+    [split] = _splits(task, scores, np.arange(400)).values()
+    rng = stream(5, "fog", "splits")
+    assert split.of.order.tolist() == [rng.permutation(400)[:48].tolist() for _ in range(4)]
+    assert split.of.first is None
 
 
 @pytest.fixture
@@ -56,12 +55,12 @@ def archive(tmp_path: Path) -> Path:
 
 
 def test_a_source_of_the_mixture_lives_under_its_own_shift(archive: Path) -> None:
-    task = Task(read_archive([archive]), MIXED, [], False, [], 5, 0, 0, False)
-    scores, groups = _rows(task)
     where = setting(0.01, 5, 10)
-    sim = Simulator(scores, [where], 20, np.random.SeedSequence(0), groups)
-    assert sim.first is not None
-    first = [groups[sim.order[t, :size]] for t, size in enumerate(sim.first)]
+    task = ShiftTask(read_archive([archive]), MIXED, [], False, [where], 20, 0, 0, False)
+    scores, groups = _rows(task)
+    splits = _splits(task, scores, groups)[where].of
+    assert splits.first is not None
+    first = [groups[splits.order[t, :size]] for t, size in enumerate(splits.first)]
     alone = [len(set(g.tolist())) == 1 for g in first]
     assert np.mean(alone) > 0.8
     assert len({g[0] for g in first}) == 3
@@ -112,5 +111,3 @@ def test_a_skew_is_a_number_above_zero(value: str, tmp_path: Path) -> None:
     grid.write_text(f"[skew]\nvalues = [{value}]\nsources = 4\nsamples = 10\nepsilon = 1\n")
     with pytest.raises(privcal.InputError, match="skew must be a number above 0"):
         read_grid(str(grid))
-
-

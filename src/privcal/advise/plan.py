@@ -95,8 +95,9 @@ class Point:
     epsilon: float
     expected: tuple[Expectation, ...]
 
-    def of(self, method: Variant) -> Expectation:
-        return next(one for one in self.expected if one.method == method)
+    def of(self, method: Variant | str) -> Expectation:
+        """What to expect of a method, by its value or its name."""
+        return next(one for one in self.expected if str(one.method) == str(method))
 
     def private(self) -> list[Expectation]:
         return [one for one in self.expected if one.private]
