@@ -23,8 +23,9 @@ from privcal import Scores, study
 from privcal.kernel import confidence, log_odds
 from privcal.metrics import ece
 from privcal.queries import GRID
+from privcal.simulate.archive import Archive, read_archive
+from privcal.simulate.variants import with_public
 from privcal.sketch import SketchReader, evaluate_privately
-from privcal.study.archive import Archive, read_archive
 
 PUBLIC = 2000
 CHOSEN_ON = {
@@ -38,7 +39,7 @@ CHOSEN_ON = {
     },
 }
 COMPARED = ["uncalibrated", "acc-t", "sketch"]
-WITH = f"sketch(public={PUBLIC})"
+WITH = str(with_public("sketch", PUBLIC))
 EPSILONS = (0.2, 0.5, 1.0, 2.0)
 SOURCES, SAMPLES = 50, 30
 

@@ -23,8 +23,9 @@ from benchmarks.data import synthetic
 from benchmarks.paired import take_turns
 from privcal import Policy, Source, calibrate, methods, study
 from privcal.datasets import cifar10c
+from privcal.simulate import Splits, answers
+from privcal.simulate.measure import measure
 from privcal.study.grids import Setting
-from privcal.study.simulator import Simulator
 
 PAPER = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]
 
@@ -109,9 +110,12 @@ def _growth() -> None:
 
 
 def _acc_t(scores: Any, settings: list[Setting], trials: int) -> int:
-    simulator = Simulator(scores, settings, trials, np.random.SeedSequence(0))
+    prefixes = [setting.private_rows for setting in settings]
+    splits = Splits.alike(scores, prefixes, trials, np.random.SeedSequence(0))
     for setting in settings:
-        simulator.run(methods.make("acc-t"), setting, np.random.SeedSequence(1))
+        split, rng = splits.at(setting.private_rows), np.random.default_rng(1)
+        maps = answers.run(methods.make("acc-t"), split, setting.sources, setting.epsilon, rng)
+        measure(maps, split)
     return trials * len(settings)
 
 

@@ -36,8 +36,11 @@ from privcal.maps import Map, TemperatureMap
 from privcal.plots import save_figure
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
+from privcal.simulate.answers import exactly, prior_map
+from privcal.simulate.variants import Variant
 from privcal.sketch import SketchReader
-from privcal.study.styles import styles
+from privcal.source import LOCAL_BOUNDS
+from privcal.study.show.styles import styles
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 EXACT, NOTHING = math.inf, 0.0
@@ -51,9 +54,9 @@ OBJECTIVES: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t"
 FEW = ["acc-t", "one-hot-binning", "sketch"]
 """Methods that show what a larger share of one person costs; the others suffer no less."""
 
-NO_NOISE, NO_SIGNAL = 1e6, 1e-3
-"""An ε so large that there is no noise, and one so small that there is nothing else: a search
-over temperatures from 0.5 to 3 ends somewhere, and that may happen to be a good place."""
+NO_SIGNAL = 1e-3
+"""An ε so small that there is nothing but noise: a search over temperatures from 0.5 to 3 ends
+somewhere, and that may happen to be a good place."""
 
 GROUPS = 8
 """Calibration curves: eighths of the test patients, by the model's own risk."""
@@ -173,23 +176,14 @@ def floor(scores: Scores, rng: np.random.Generator, draws: int = 50) -> float:
 # --- maps that ask nobody, or ask without noise ----------------------------------------------
 
 
-def prior(public: Scores | None = None) -> Map:
-    """What a sketch gives where its answer says nothing."""
-    reader = SketchReader.of(public)
-    nothing = np.zeros((1, reader.query.length))
-    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
-
-
 def exact(method: str, pooled: Scores, **options: Any) -> Map:
     """The same method on all rows together, without privacy: what is lost is the price of it."""
     if method in OBJECTIVES:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the bounds are the private search's too
-            fit = privcal.fit_temperature(pooled, OBJECTIVES[method], (0.5, 3.0))
+            fit = privcal.fit_temperature(pooled, OBJECTIVES[method], LOCAL_BOUNDS)
         return TemperatureMap(fit.temperature, private=False)
-    every_row = Scores(probabilities=pooled.outputs.array, labels=pooled.labels)
-    source = privcal.Source(every_row, privcal.Policy(epsilon=NO_NOISE), ledger=None)
-    return privcal.calibrate([source], method, NO_NOISE, **options).map
+    return exactly(privcal.methods.make(method, **options), pooled)
 
 
 def usable(public: Scores) -> bool:
@@ -267,7 +261,7 @@ class Icu:
             opened, others = order[:OPEN], {n: mine[n] for n in order[OPEN:half]}
             public = together([self.hospitals[n] for n in opened])
             if others and usable(public):
-                record.add(split, OPENED, "prior", NOTHING, prior(public), test)
+                record.add(split, OPENED, "prior", NOTHING, prior_map(public), test)
                 options = {"methods": ["sketch"], "public": public}
                 record.ask(split, OPENED, others, test, **options)
             offices: dict[str, list[Scores]] = {}
@@ -290,7 +284,7 @@ def without_asking(
     """The model as it is, the sketch's prior, a source's own fit, and exact fits on all rows."""
     record.add(split, BESIDE, "uncalibrated", NOTHING, TemperatureMap(1.0), test)
     record.runs[-len(test)]["floor"] = floor(test["all"], rng)
-    record.add(split, BESIDE, "prior", NOTHING, prior(), test)
+    record.add(split, BESIDE, "prior", NOTHING, prior_map(), test)
     own = privcal.Source(next(iter(sources.values())), ledger=None).fit_local()
     record.add(split, BESIDE, "one-source", NOTHING, TemperatureMap(own.temperature), test)
     noise = privcal.Policy(minimum_epsilon=NO_SIGNAL / 10)  # by default refused: it is noise alone
@@ -401,7 +395,7 @@ class Heart:
                     with_rows: dict[str, Any] = {"methods": ["sketch"], "public": public}
                     record.ask(split, setting, asked, test, label=name, **with_rows)
             if usable(public):
-                record.add(split, BESIDE, "prior + public", NOTHING, prior(public), test)
+                record.add(split, BESIDE, "prior + public", NOTHING, prior_map(public), test)
                 pooled = together(list(sources.values()))
                 fitted = exact("sketch", pooled, public=public)
                 record.add(split, BESIDE, "sketch + public", EXACT, fitted, test)
@@ -668,7 +662,7 @@ class Picture:
             [y - row[f"{measure}_low"].to_numpy(), row[f"{measure}_high"].to_numpy() - y], 0
         )
         plain = method.removesuffix(" + public")
-        look = styles([plain])[plain].line if own else {"marker": "o"}
+        look = styles([Variant(plain)])[Variant(plain)].line if own else {"marker": "o"}
         if plain != method:
             look["linestyle"] = "--"
         axis.errorbar(x, y, bars, **look, ms=5, lw=1.4, elinewidth=0.8, label=label)

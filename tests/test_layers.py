@@ -40,6 +40,7 @@ ORDER = [
     ["calibrate"],
     ["campaign"],
     ["datasets", "images", "evaluation"],
+    ["simulate"],
     ["plots"],
     ["study"],
     ["advise", "audit"],

@@ -22,13 +22,13 @@ from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import Ask, Batch, History, drive, plan
+from privcal.methods.base import plan
 from privcal.plots import save_reliability
-from privcal.privacy.epsilon import MAX_EPSILON, from_nano, to_nano
+from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
-from privcal.queries import GRID
 from privcal.scores import Scores
+from privcal.simulate import exactly
 from privcal.source import Source
 
 _EXACT: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
@@ -169,14 +169,4 @@ def _without_noise(name: str, pooled: Scores) -> Map:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return TemperatureMap(fit_temperature(pooled, _EXACT[name]).temperature, private=False)
-    history = History(sources=1)
-
-    def exactly(asks: Sequence[Ask]) -> History:
-        for ask in asks:
-            query = ask.for_run(0)
-            history.append(query.contributions(pooled).sum(query.length)[None, :] / GRID)
-        return history
-
-    # A method that reckons with noise is told that there is next to none.
-    batch = Batch(1, to_nano(MAX_EPSILON), np.random.default_rng(0))
-    return drive(methods.make(name).run(batch), exactly)[0]
+    return exactly(methods.make(name), pooled)

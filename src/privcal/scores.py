@@ -12,6 +12,7 @@ at one by one. ∎
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import numbers
 import os
@@ -75,7 +76,7 @@ class Outputs:
                 f"{self.kind} have {self.rows:,} rows; at most {MAX_ROWS:,} are allowed"
             )
         self.remembered: dict[float, FloatArray] | None = None
-        """Row sums by temperature, where whoever asks for many of the same wants them kept."""
+        """Row sums by temperature, where they are kept (see `Scores.remembering`)."""
         self.valid = self._check(strict)
         """Whether each row is well-formed: a function of that row alone."""
 
@@ -274,6 +275,13 @@ class Scores:
         )
         taken.valid &= self.valid[rows]  # a malformed label is 0 here, and no longer shows
         return taken
+
+    def remembering(self) -> Scores:
+        """The same rows, with sums along a row kept for each temperature they were asked at."""
+        again = copy.copy(self)
+        again.outputs = copy.copy(self.outputs)
+        again.outputs.remembered = {}
+        return again
 
     def content_digest(self) -> str:
         """SHA-256 of the outputs in single precision and the labels, the same in any file format.

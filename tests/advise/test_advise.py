@@ -13,20 +13,20 @@ import pytest
 
 import privcal
 from privcal import InputError, methods, study
-from privcal.advise.choice import best, choose, judge
-from privcal.advise.figure import save_plan
-from privcal.advise.plan import Expected, Figure, Point, Search
-from privcal.advise.population import Draws, Population, stream
-from privcal.advise.search import epsilons, smallest, smoothed, source_counts
-from privcal.advise.simulate import Task, _set_aside
-from privcal.advise.words import caveat, recommendation
-from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
-from privcal.methods.base import Ask
-from privcal.privacy.epsilon import NANO
-from privcal.queries import BinnedGap, CellHistogram, Gap, Hats, Histogram, Nll, Query
-from privcal.source import Source
-from privcal.study.archive import read_archive
+from privcal.advise.choose import best, choose, judge
+from privcal.advise.expect import PlanTask, Scenario, _set_aside
+from privcal.advise.grid import epsilons, smallest, smoothed, source_counts
+from privcal.advise.plan import Expectation, GridSearch, Mean, Point
+from privcal.advise.plot import save_plan
+from privcal.advise.sentences import caveat, recommendation
+from privcal.maps import TemperatureMap
+from privcal.simulate import answers
+from privcal.simulate.archive import read_archive
+from privcal.simulate.population import Resampled
+from privcal.simulate.streams import stream
+from privcal.simulate.variants import Variant
 from tests.conftest import random_scores
+from tests.support import reference
 
 SHIFTS = ["fog", "gaussian_noise", "pixelate"]
 
@@ -48,81 +48,6 @@ def archive(tmp_path: Path) -> Path:
 
 def plan(archive: Path, **more: Any) -> privcal.Plan:
     return privcal.advise(archives=[archive], **{"samples": 10, "trials": 20, **more})
-
-
-# --- the population ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "query",
-    [Gap(1.3), Nll(0.7, 3.0), BinnedGap(2.1), Histogram(10), CellHistogram(10), Hats(1.5)],
-    ids=repr,
-)
-def test_noise_free_sums_are_the_integers_that_sources_would_add_up(query: Query) -> None:
-    population = Population(random_scores(50, seed=1))
-    draws = Draws(population, stream(0, "rows"), 5, 6, 20)  # 120 rows of 50: many more than once
-    temperatures = None
-    if isinstance(query, (Gap, Nll, BinnedGap)):
-        temperatures = np.array([0.8, 1.3, 0.8, 2.0, 1.3])
-    found = draws._exact(Ask(query, NANO, temperatures))
-    assert found.tolist() == draws._exact(Ask(query, NANO, temperatures)).tolist()
-    for trial in range(5):
-        rows = np.repeat(np.arange(50), draws.counts[trial].astype(int))
-        asked = query if temperatures is None else query.at(temperatures[trial])
-        assert len(rows) == 120
-        assert (
-            found[trial].tolist()
-            == Source(population.scores.take(rows), ledger=None)._exact(asked).tolist()
-        )
-
-
-@pytest.mark.parametrize("rows", [30, 20_000])
-def test_every_row_is_drawn_equally_often(rows: int) -> None:
-    population = Population(random_scores(25))
-    counts = population.draw(stream(0), 400, rows)
-    assert (counts.sum(axis=1) == rows).all()
-    # Binomial(400 · rows, 1/25) for each row of the population: within 5 deviations.
-    total, expected = counts.sum(axis=0), 400 * rows / 25
-    assert np.abs(total - expected).max() < 5 * math.sqrt(expected)
-    assert total.std() > 0.5 * math.sqrt(expected)  # and not by taking turns
-
-
-def maps(kind: str, rng: np.random.Generator) -> list[Map]:
-    if kind == "temperature":
-        return [TemperatureMap(t) for t in rng.uniform(0.5, 3, 8)]
-    if kind == "bins":
-        values = [[None if v < 0.2 else float(v) for v in rng.random(n)] for n in (15, 15, 7, 10)]
-        return [BinsMap(tuple(v)) for v in values]
-    curves = rng.uniform(0.1, 2, (8, 6)).cumsum(axis=1) - 4
-    return [CurveMap(1.4, tuple(np.linspace(-4.0, 8.0, 6)), tuple(c)) for c in curves]
-
-
-@pytest.mark.parametrize("kind", ["temperature", "bins", "curve"])
-@pytest.mark.parametrize("bundled", [False, True])
-def test_measures_are_those_of_all_rows(kind: str, bundled: bool) -> None:
-    scores = privcal.datasets.cifar10c("fog") if bundled else random_scores(600, seed=5)
-    found = maps(kind, np.random.default_rng(2))
-    ece, brier = Population(scores).measure(found)
-    expected = [m.confidence(scores) for m in found]
-    off = np.abs(ece - [privcal.ece(c, scores.correct) for c in expected])
-    # Curves are measured on 1,000 cells of rows; with fewer rows every one is a cell.
-    assert off.mean() < (3e-4 if bundled and kind == "curve" else 1e-6)
-    assert off.max() < 5e-4
-    assert brier == pytest.approx([privcal.brier(c, scores.correct) for c in expected], abs=1e-5)
-
-
-def test_a_sources_own_fit_is_the_owners_exact_fit() -> None:
-    population = Population(random_scores(300, seed=3))
-    counts = population.draw(stream(1), 60, 15)
-    found = population.own_fit(counts)
-    exact = [
-        Source(
-            population.scores.take(np.repeat(np.arange(300), c.astype(int))), ledger=None
-        ).fit_local()
-        for c in counts
-    ]
-    assert found == pytest.approx([fit.temperature for fit in exact], rel=1e-3)
-    assert {0.5, 3.0} & set(np.round(found, 12))  # some lie at the bounds
 
 
 # --- agreement with the study ------------------------------------------------------------
@@ -167,11 +92,11 @@ def test_the_plan_agrees_with_the_study(tmp_path: Path) -> None:
         at = (pl.col("sources") == sources) & (pl.col("epsilon") == epsilon)
         for name in names:
             here = runs.filter(at & (pl.col("method") == name))
-            for measure in ("ece", "brier"):
-                theirs = Figure.of(
+            for measure in ("ece", "brier", "aurc"):
+                theirs = Mean.of(
                     np.stack([here.filter(pl.col("shift") == s)[measure] for s in SHIFTS])
                 )
-                ours: Figure = getattr(plan.point.of(name), measure)
+                ours: Mean = getattr(plan.point.of(name), measure)
                 other_rows = 0.1 if "public" in name and measure == "ece" else 0.0
                 error = 3 * math.hypot(theirs.se, ours.se) + (slack + other_rows) * theirs.mean
                 assert abs(theirs.mean - ours.mean) < error, (name, sources, epsilon, measure)
@@ -182,7 +107,7 @@ def test_every_method_is_planned_for_and_a_setting_may_be_larger_than_the_archiv
     archive: Path,
 ) -> None:
     found = plan(archive, sources=500, samples=400, epsilon=5.0)
-    named = [one.method for one in found.point.expected]
+    named = [str(one.method) for one in found.point.expected]
     assert named == ["uncalibrated", "prior", "one-source", *methods.names()[2:]]
     # 200,000 draws from 400 rows: binning then knows every bin's accuracy.
     assert found.point.of("one-hot-binning").ece.mean < 0.01
@@ -198,6 +123,29 @@ def test_the_numbers_do_not_depend_on_threads_but_on_the_seed(
         found.append(plan(archive, sources=5, seed=seed))
     assert found[0].to_dict() == found[1].to_dict()
     assert found[0].expected.ece.mean != found[2].expected.ece.mean
+
+
+def test_the_aurc_of_a_plan_is_that_of_its_maps_row_by_row(archive: Path) -> None:
+    """Maps are made and measured again here, one by one, on every row of each shift."""
+    found = plan(archive, sources=5, epsilon=2.0)
+    for name, exact in (("acc-t", False), ("histogram-binning", False), ("sketch", True)):
+        each = []
+        for shift in found.basis.shifts:
+            scores = read_archive([archive]).scores(shift)
+            drawn = Resampled(scores).draw(stream(0, shift, "rows", 5, 10), 20, 50)
+            rng = stream(0, shift, name, 5, 10, 2.0)
+            maps = answers.run(methods.make(name), drawn, 5, 2.0, rng)
+            values = [reference.aurc(m.confidence(scores), scores.correct) for m in maps]
+            each.append(np.mean(values))
+        aurc = found.point.of(name).aurc
+        assert aurc.shifts == pytest.approx(each, abs=1e-9 if exact else 1e-3)
+        assert aurc.mean == pytest.approx(np.mean(each), abs=1e-9 if exact else 1e-3)
+    # Nothing done leaves the rows in the model's own order.
+    own = [
+        reference.aurc(TemperatureMap(1.0).confidence(s), s.correct)
+        for s in map(read_archive([archive]).scores, found.basis.shifts)
+    ]
+    assert found.point.of("uncalibrated").aurc.shifts == pytest.approx(own, abs=1e-9)
 
 
 # --- the search --------------------------------------------------------------------------
@@ -316,18 +264,22 @@ def test_is_there_enough_data() -> None:
     assert plenty.point.of("acc-t").unclear is None
 
 
-def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> Figure:
-    return Figure(mean, se, mean, mean, shifts or (mean,) * 4)
+def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> Mean:
+    return Mean(mean, se, mean, mean, shifts or (mean,) * 4)
 
 
-def setting(ours: tuple[Figure, Figure], *others: Expected) -> Point:
+def expected(name: str, ece: Mean, brier: Mean) -> Expectation:
+    return Expectation(Variant(name), name not in ("uncalibrated", "prior"), ece, brier, at(0.3))
+
+
+def setting(ours: tuple[Mean, Mean], *others: Expectation) -> Point:
     return Point(
         10,
         1.0,
         (
-            Expected("uncalibrated", False, at(0.2), at(0.25)),
-            Expected("prior", False, at(0.1), at(0.18)),
-            Expected("acc-t", True, *ours),
+            expected("uncalibrated", at(0.2), at(0.25)),
+            expected("prior", at(0.1), at(0.18)),
+            expected("acc-t", *ours),
             *others,
         ),
     )
@@ -345,9 +297,9 @@ def setting(ours: tuple[Figure, Figure], *others: Expected) -> Point:
     ],
 )
 def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
-    ece: Figure, brier: Figure, verdict: str
+    ece: Mean, brier: Mean, verdict: str
 ) -> None:
-    assert judge("acc-t", setting((ece, brier))) == verdict
+    assert judge(Variant("acc-t"), setting((ece, brier))) == verdict
 
 
 def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
@@ -370,17 +322,18 @@ def test_a_target_is_not_bought_with_the_brier_score_nor_where_it_is_free(
     target: float, brier: float, reached: bool, says: str
 ) -> None:
     point = setting((at(0.05), at(brier)))
-    search = Search("epsilon", (point,), {"acc-t": smallest([1.0], [0.05], [0.001], target)})
+    least = smallest([1.0], [0.05], [0.001], target)
+    search = GridSearch("epsilon", (point,), {Variant("acc-t"): least})
     choice = choose(None, search)
     assert choice.reached is reached
     assert says in recommendation(choice, 30, target, search)
 
 
 def test_the_lowest_ece_is_not_recommended_where_it_costs_the_brier_score() -> None:
-    binning = Expected("one-hot-binning", True, at(0.01), at(0.18))
-    close = Expected("sketch", True, at(0.04), at(0.162))
-    assert best(setting((at(0.05), at(0.16)), binning)) == "acc-t"
-    assert best(setting((at(0.05), at(0.16)), binning, close)) == "sketch"
+    binning = expected("one-hot-binning", at(0.01), at(0.18))
+    close = expected("sketch", at(0.04), at(0.162))
+    assert best(setting((at(0.05), at(0.16)), binning)) == Variant("acc-t")
+    assert best(setting((at(0.05), at(0.16)), binning, close)) == Variant("sketch")
 
 
 def test_the_ece_never_stands_alone(archive: Path) -> None:
@@ -390,6 +343,8 @@ def test_the_ece_never_stands_alone(archive: Path) -> None:
             assert sentence.count("Brier") >= sentence.count("ECE") / 2
             assert "Brier" in sentence
             assert sentence.endswith(".")
+        rows = found.to_dict()["point"]["expected"]
+        assert all(0 <= row["aurc"]["mean"] <= row["aurc"]["high"] <= 1 for row in rows)
     assert "2 shifts of tiny" in found.caveat
     assert "milder or worse" in found.caveat
     assert (
@@ -411,7 +366,7 @@ def test_public_rows_are_described_and_played_by_clean_ones(archive: Path) -> No
     assert found.public.ece == pytest.approx(privcal.ece(own, public.correct))
     assert found.public.temperature == pytest.approx(privcal.fit_temperature(public).temperature)
     assert found.basis.rows == 250
-    names = [one.method for one in found.point.expected]
+    names = [str(one.method) for one in found.point.expected]
     assert {"sketch", "sketch(public=150)", "prior", "prior(public=150)"} <= set(names)
     # At most half of the archive, so that there is a population.
     many = plan(archive, sources=5, public=random_scores(3000, seed=8))
@@ -422,7 +377,7 @@ def test_public_rows_are_described_and_played_by_clean_ones(archive: Path) -> No
 def test_public_rows_are_never_of_the_population(archive: Path) -> None:
     with np.load(archive) as arrays:
         clean = arrays["clean"]
-    task = Task(read_archive([archive]), 10, [(5, 1.0)], 100, 2, 0)
+    task = PlanTask(read_archive([archive]), 10, [Scenario(5, 10, 1.0)], 100, 2, 0)
     public, rest = _set_aside(task, "fog", 400)
     assert public is not None
     assert len(rest) == len(set(rest)) == 300

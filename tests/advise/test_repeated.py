@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import privcal
 from privcal import InputError
-from privcal.advise.figure import save_plan
-from privcal.advise.plan import Course, Expected, Figure, Point, Repeated
+from privcal.advise.plan import Course, Expectation, Mean, Point, Repeated
+from privcal.advise.plot import save_plan
+from privcal.advise.sentences import repeated, spoken
 from privcal.advise.turnover import MAX_CAMPAIGNS, Turnover
-from privcal.advise.words import repeated, spoken
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
+from privcal.simulate.variants import Variant
 from tests.conftest import random_scores
 
 
@@ -263,8 +264,9 @@ def test_the_plan_says_its_unit_and_who_is_assumed_to_come_and_go(archive: Path)
     assert "are of the same people in every campaign" in same.who
 
 
-def figure(mean: float) -> Figure:
-    return Figure(mean, 0.001, mean, mean, (mean,) * 4)
+def expected(name: str, *means: float) -> Expectation:
+    values = (Mean(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
+    return Expectation(Variant(name), name == "sketch", *values)
 
 
 def course(budget: Any, times: int, *along: tuple[float, float]) -> Course:
@@ -272,12 +274,12 @@ def course(budget: Any, times: int, *along: tuple[float, float]) -> Course:
 
     def at(ece: float, brier: float) -> Point:
         levels = [("uncalibrated", 0.2, 0.25), ("prior", 0.1, 0.18)]
-        free = [Expected(name, False, figure(e), figure(b)) for name, e, b in levels]
-        return Point(40, 1 / times, (*free, Expected("sketch", True, figure(ece), figure(brier))))
+        free = [expected(name, e, b) for name, e, b in levels]
+        return Point(40, 1 / times, (*free, expected("sketch", ece, brier)))
 
     rows = tuple(range(len(along), 0, -1)) if len(set(along)) > 1 else (9,) * len(along)
     mean = at(*(float(np.mean(values)) for values in zip(*along, strict=True)))
-    return Course(budget, times, rows, tuple(at(*one) for one in along), mean, "sketch")
+    return Course(budget, times, rows, tuple(at(*one) for one in along), mean, Variant("sketch"))
 
 
 @pytest.mark.parametrize(
@@ -356,11 +358,11 @@ def test_who_asks_with_the_epsilon_that_is_said_may_ask_as_often_as_planned(
         ({"campaigns": 2.0}, "campaigns must be a whole number"),
         ({"campaigns": True}, "campaigns must be a whole number"),
         ({"campaigns": 1001}, "campaigns must be a whole number from 1 to 1,000"),
-        ({"campaigns": 3, "new_people": -0.1}, "new_people is a share and must be between 0 and 1"),
-        ({"campaigns": 3, "new_people": 30}, "must be between 0 and 1, not 30"),
-        ({"campaigns": 3, "new_people": math.nan}, "must be between 0 and 1, not nan"),
-        ({"campaigns": 3, "new_people": "0.3"}, "must be between 0 and 1, not '0.3'"),
-        ({"campaigns": 3, "new_people": True}, "must be between 0 and 1, not True"),
+        ({"campaigns": 3, "new_people": -0.1}, "new_people, a share, must be a number from 0 to 1"),
+        ({"campaigns": 3, "new_people": 30}, "must be a number from 0 to 1, not 30"),
+        ({"campaigns": 3, "new_people": math.nan}, "must be a number from 0 to 1, not nan"),
+        ({"campaigns": 3, "new_people": "0.3"}, "must be a number from 0 to 1, not '0.3'"),
+        ({"campaigns": 3, "new_people": True}, "must be a number from 0 to 1, not True"),
         ({"new_people": 0.3}, "say how many campaigns there are"),
         ({"campaigns": 3, "target_ece": 0.04}, "planned for one campaign; leave them out"),
         ({"campaigns": 3, "sweep": True}, "planned for one campaign; leave them out"),
@@ -418,7 +420,7 @@ def test_the_command_prints_both_budgets_and_the_functions_plan(
     ours, last, other = (
         point.of("acc-t") for point in (person.mean, person.points[-1], population.mean)
     )
-    values = [ours.ece, last.ece, ours.brier, last.brier, other.ece, other.brier]
+    values = [ours.ece, last.ece, ours.brier, last.brier, ours.aurc, other.ece, other.brier]
     assert f"acc-t {' '.join(f'{value.mean:.3f}' for value in values)}" in flat
 
 
@@ -448,7 +450,7 @@ def test_bad_usage_ends_with_2_and_a_sentence(run: Any) -> None:
     for more, says in (
         (("--campaigns", 0), "campaigns must be a whole number"),
         (("--new-people", 0.3), "say how many campaigns"),
-        (("--campaigns", 3, "--new-people", 1.5), "must be between 0 and 1"),
+        (("--campaigns", 3, "--new-people", 1.5), "must be a number from 0 to 1"),
         (("--campaigns", 3, "--target-ece", 0.04), "planned for one campaign"),
     ):
         code, stdout, stderr = run(*options, *more)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from privcal.study import claims, ranking
-from privcal.study.claims import FAILS, HOLDS, UNKNOWN, claims_of, more_helps_table
-from privcal.study.factor_claims import factor_claims
 from privcal.study.grids import Setting
-from privcal.study.paper import METHODS
-from privcal.study.results import Results, load
+from privcal.study.paper import claims, ranking
+from privcal.study.paper.claims import FAILS, HOLDS, UNKNOWN, claims_of, more_helps_table
+from privcal.study.paper.factors import factor_claims
+from privcal.study.paper.reported import METHODS
+from privcal.study.results import Results
+from privcal.study.store import load
 from tests.support.study_folder import (
     EXACT,
     FACTOR_SETTINGS,

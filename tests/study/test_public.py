@@ -16,8 +16,9 @@ from privcal import methods, study
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Ask, Batch, Rounds
 from privcal.queries import Gap
-from privcal.study.archive import Archive, read_archive
-from privcal.study.run import Task, _public, _rows, variants
+from privcal.simulate.archive import Archive, read_archive
+from privcal.study.grids import variants
+from privcal.study.run import ShiftTask, _public, _rows
 from tests.conftest import random_scores
 
 ROWS = 300
@@ -76,7 +77,7 @@ def test_the_rows_set_aside_are_in_no_shift(archive: Path) -> None:
     aside, public = _public(opened, 120, 0)
     assert len(set(aside.tolist())) == len(public) == 120
     for shift, factor in (("clean", 1.0), ("fog", 2.0)):
-        scores, groups = _rows(Task(opened, shift, [], False, [], 4, 0, 120, False))
+        scores, groups = _rows(ShiftTask(opened, shift, [], False, [], 4, 0, 120, False))
         assert len(scores) == len(groups) == 180
         assert not rows_of(scores, factor) & rows_of(public)
         assert rows_of(scores, factor) | rows_of(public) == rows_of(opened.scores("clean"))
@@ -114,10 +115,10 @@ def test_a_method_with_a_use_for_them_runs_without_and_with_them(
 
 
 def test_without_public_rows_there_is_no_such_variant(sketchy: str) -> None:
-    assert [v.label for v in variants("cifar", [sketchy])] == ["sketchy"]
-    both = [v.label for v in variants("cifar", [sketchy], 2000)]
+    assert [str(v) for v in variants("cifar", [sketchy])] == ["sketchy"]
+    both = [str(v) for v in variants("cifar", [sketchy], 2000)]
     assert both == ["sketchy", "sketchy(public=2000)"]
-    assert [v.label for v in variants("cifar", ["acc-t"], 2000)] == ["acc-t"]
+    assert [str(v) for v in variants("cifar", ["acc-t"], 2000)] == ["acc-t"]
 
 
 def test_none_set_aside_is_the_same_study_as_before(archive: Path, grid: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from privcal.errors import InputError
-from privcal.study.figures import draw
-from privcal.study.paper import METHODS
-from privcal.study.report import write
-from privcal.study.results import load
-from privcal.study.styles import FIXED, styles
+from privcal.simulate.variants import Variant, with_public
+from privcal.study.paper.reported import METHODS
+from privcal.study.show.figures import draw
+from privcal.study.show.report import write
+from privcal.study.show.styles import FIXED, styles
+from privcal.study.store import load
 from tests.support.study_folder import (
     EXACT,
     FACTOR_SETTINGS,
@@ -71,7 +72,7 @@ def test_every_shift_has_its_figure_in_both_formats(folder: Path, tmp_path: Path
         if path.suffix == ".svg":
             # Text is text, and every method is in the legend, the new one too.
             said = set(words(path.read_text("utf-8")))
-            assert {NEW, *METHODS} <= said
+            assert {NEW, *map(str, METHODS)} <= said
             assert path.stem == "overview" or {"ECE", "Brier", "AURC"} <= said
         else:
             assert path.read_bytes().startswith(b"\x89PNG")
@@ -103,22 +104,23 @@ def test_one_trial_has_no_bands_and_is_drawn_all_the_same(tmp_path: Path) -> Non
 
 
 def test_a_method_looks_the_same_in_every_study() -> None:
-    everyone = styles([*METHODS, "one-source-nll", "one-hot-binning", NEW])
+    everyone = styles([*METHODS, *map(Variant, ("one-source-nll", "one-hot-binning", NEW))])
     for some in (["acc-t", NEW], ["one-hot-binning"], [NEW, "one-hot-binning", "nll-t"]):
-        assert styles(some) == {name: everyone[name] for name in some}
-    assert everyone["acc-t"] == FIXED["acc-t"]
+        variants = [Variant(name) for name in some]
+        assert styles(variants) == {variant: everyone[variant] for variant in variants}
+    assert everyone[Variant("acc-t")] == FIXED["acc-t"]
 
 
 def test_a_method_with_public_rows_is_dashed_in_its_own_colour() -> None:
     for name in ("sketch", NEW):
-        plain = styles([name])[name]
-        public = styles([f"{name}(public=2000)", "acc-t"])[f"{name}(public=2000)"]
+        [plain] = styles([Variant(name)]).values()
+        public, _ = styles([with_public(name, 2000), Variant("acc-t")]).values()
         assert (public.colour, public.marker) == (plain.colour, plain.marker)
         assert (plain.dashes, public.dashes) == ("-", "--")
 
 
 def test_many_methods_are_told_apart() -> None:
-    found = styles([*METHODS, *(f"method-{i}" for i in range(12))])
+    found = styles([*METHODS, *(Variant(f"method-{i}") for i in range(12))])
     assert len(set(found.values())) == len(found)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import polars as pl
 
+from privcal.simulate.variants import Variant
 from privcal.study.grids import Setting
-from privcal.study.paper import METHODS
+from privcal.study.paper.reported import METHODS
 
 SETTINGS = [
     Setting("sources", 10, 10, 1.0),
@@ -30,12 +31,12 @@ FACTOR_SETTINGS = [
     Setting("epsilon", 50, 30, float("inf")),
 ]
 VARIANTS = [
-    *(f"{m}(iterations={k})" for m in ("acc-t", "nll-t", "ece-t") for k in (1, 5, 10)),
-    *(f"{m}(bins={b})" for m in ("ece-t", "histogram-binning") for b in (5, 15, 60)),
-    *(f"nll-t(clip={c})" for c in (5, 10, 20)),
-    "ece-t(search=golden)",
-    "ece-t(search=grid)",
-    "uncalibrated",
+    *(Variant(m, (("iterations", k),)) for m in ("acc-t", "nll-t", "ece-t") for k in (1, 5, 10)),
+    *(Variant(m, (("bins", b),)) for m in ("ece-t", "histogram-binning") for b in (5, 15, 60)),
+    *(Variant("nll-t", (("clip", c),)) for c in (5.0, 10.0, 20.0)),
+    Variant("ece-t", (("search", "golden"),)),
+    Variant("ece-t", (("search", "grid"),)),
+    Variant("uncalibrated"),
 ]
 SHIFTS = ["brightness", "motion_blur", "fog", "clean"]
 
@@ -45,7 +46,7 @@ Ece = Callable[[str, str, Setting], float]
 def make_study(
     folder: Path,
     ece: Ece,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[Variant | str] = METHODS,
     shifts: Sequence[str] = SHIFTS,
     settings: Sequence[Setting] = SETTINGS,
     exact: dict[str, float] | None = None,
@@ -54,6 +55,7 @@ def make_study(
     **more: Any,
 ) -> Path:
     """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third."""
+    names = [str(method) for method in methods]
     common = {"dataset": "CIFAR-10-C", "severity": 5} | more
     config = {
         "version": 2,
@@ -61,7 +63,7 @@ def make_study(
         "digest": "0",
         "grid": grid,
         "settings": [asdict(s) for s in settings],
-        "methods": list(methods),
+        "methods": names,
         "shifts": list(shifts),
         "trials": 500,
         "seed": 0,
@@ -83,7 +85,7 @@ def make_study(
             "aurc_se": se,
         }
         for shift in shifts
-        for method in methods
+        for method in names
         for setting in settings
     ]
     folder.mkdir(parents=True)

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from privcal.corruptions import corrupt  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
 from privcal.images import CorruptedArchive, ImageArray, ImageFiles, open_corrupted  # noqa: E402
-from privcal.study.archive import read_archive  # noqa: E402
+from privcal.simulate.archive import read_archive  # noqa: E402
 from privcal.training import batches as batching  # noqa: E402
 from privcal.training import logits as asking  # noqa: E402
 from privcal.training import train as training  # noqa: E402

@@ -1,4 +1,4 @@
-"""What a plan says."""
+"""A plan: the result of `advise`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privcal.advise.search import Over, Smallest
+from privcal.advise.grid import Over, Smallest
 from privcal.scores import FloatArray
+from privcal.simulate.variants import UNCALIBRATED, Variant
 
 RANGE = (10, 90)
 """Percentiles over shifts of the value that is expected at each."""
 
 Verdict = Literal["yes", "barely", "no"]
+"""Whether there is enough data."""
 
 Budget = Literal["population", "person"]
 """What a ledger's policy calls one budget for all people, and one for each."""
 
 
 @dataclass(frozen=True)
-class Figure:
+class Mean:
     """An expected value: its mean over shifts, and how different it is from shift to shift."""
 
     mean: float
@@ -34,7 +36,7 @@ class Figure:
     """The expected value at each shift."""
 
     @classmethod
-    def of(cls, values: FloatArray) -> Figure:
+    def of(cls, values: FloatArray) -> Mean:
         """From values (shifts, trials)."""
         shifts, trials = values.shape
         expected = values.mean(axis=1)
@@ -51,17 +53,17 @@ class Figure:
         )
 
     @classmethod
-    def mixed(cls, figures: Sequence[Figure], weights: Sequence[float]) -> Figure:
+    def mixed(cls, means: Sequence[Mean], weights: Sequence[float]) -> Mean:
         """The average of values that were simulated independently; the weights add up to 1."""
-        at = np.asarray(weights) @ np.array([figure.shifts for figure in figures])
-        low, high = np.percentile(at, RANGE)
-        errors = [weight * figure.se for weight, figure in zip(weights, figures, strict=True)]
+        expected = np.asarray(weights) @ np.array([mean.shifts for mean in means])
+        low, high = np.percentile(expected, RANGE)
+        errors = [weight * mean.se for weight, mean in zip(weights, means, strict=True)]
         return cls(
-            float(at.mean()),
+            float(expected.mean()),
             float(np.hypot.reduce(errors)),
             float(low),
             float(high),
-            tuple(at.tolist()),
+            tuple(expected.tolist()),
         )
 
     def __str__(self) -> str:
@@ -69,19 +71,20 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Expected:
+class Expectation:
     """What to expect of one method at one setting."""
 
-    method: str
+    method: Variant
     private: bool
     """Whether it asks sources; the others are there to compare with."""
-    ece: Figure
-    brier: Figure
+    ece: Mean
+    brier: Mean
+    aurc: Mean
     unclear: float | None = None
     """For a sketch: how often the noise drowns the data, and it falls back on its prior."""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "method": str(self.method)}
 
 
 @dataclass(frozen=True)
@@ -90,34 +93,43 @@ class Point:
 
     sources: int
     epsilon: float
-    expected: tuple[Expected, ...]
+    expected: tuple[Expectation, ...]
 
-    def of(self, method: str) -> Expected:
-        return next(one for one in self.expected if one.method == method)
+    def of(self, method: Variant | str) -> Expectation:
+        """What to expect of a method, by its value or its name."""
+        return next(one for one in self.expected if str(one.method) == str(method))
 
-    def private(self) -> list[Expected]:
+    def private(self) -> list[Expectation]:
         return [one for one in self.expected if one.private]
 
-    def without_data(self) -> Expected:
+    @property
+    def nothing_done(self) -> Expectation:
+        return self.of(Variant(UNCALIBRATED))
+
+    def without_data(self) -> Expectation:
         """The best of the maps that need no data of any source."""
-        priors = (one for one in self.expected if one.method.startswith(PRIOR))
-        found = [one for one in priors if not one.private]
-        return min(found, key=lambda one: one.ece.mean)
+        priors = [one for one in self.expected if one.method.method == PRIOR and not one.private]
+        return min(priors, key=lambda one: one.ece.mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sources": self.sources,
+            "epsilon": self.epsilon,
+            "expected": [one.to_dict() for one in self.expected],
+        }
 
 
-UNCALIBRATED = "uncalibrated"
-ONE_SOURCE = "one-source"
 PRIOR = "prior"
 """The map a sketch would give without an answer: what is believed beforehand."""
 
 
 @dataclass(frozen=True)
-class Search:
+class GridSearch:
     """All points of a grid, and for each private method the least that reaches the target."""
 
     over: Over
     points: tuple[Point, ...]
-    found: dict[str, Smallest]
+    found: dict[Variant, Smallest]
     """Empty where no target was given."""
 
     @property
@@ -128,8 +140,8 @@ class Search:
         return {
             "over": self.over,
             "grid": self.grid,
-            "found": {method: one.to_dict() for method, one in self.found.items()},
-            "points": [asdict(point) for point in self.points],
+            "found": {str(method): one.to_dict() for method, one in self.found.items()},
+            "points": [point.to_dict() for point in self.points],
         }
 
 
@@ -142,13 +154,13 @@ class Enough:
 
 
 @dataclass(frozen=True)
-class Public:
+class PublicFacts:
     """What the calibrator's own clean rows say."""
 
     rows: int
     accuracy: float
     ece: float
-    """At T = 1."""
+    """The ECE at T = 1."""
     temperature: float
     """The one that calibrates them."""
     simulated: int
@@ -174,27 +186,27 @@ class Course:
     times: int
     """How often a person counts before the budget is used up."""
     rows: tuple[int, ...]
-    """Of each source that count, in each campaign."""
+    """Rows of each source that count, in each campaign."""
     points: tuple[Point, ...]
     """What to expect in each campaign."""
     mean: Point
     """Over all campaigns."""
-    method: str
+    method: Variant
     """The best one, in the mean."""
 
     @property
     def epsilon(self) -> float:
-        """Of each campaign."""
+        """The ε of each campaign."""
         return self.mean.epsilon
 
     @property
-    def expected(self) -> Expected:
-        """Of its method, in the mean over campaigns."""
+    def expected(self) -> Expectation:
+        """What to expect of its method, in the mean over campaigns."""
         return self.mean.of(self.method)
 
     @property
-    def last(self) -> Expected:
-        """Of its method, in the last campaign."""
+    def last(self) -> Expectation:
+        """What to expect of its method, in the last campaign."""
         return self.points[-1].of(self.method)
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,12 +215,13 @@ class Course:
             "budget": self.budget,
             "times": self.times,
             "epsilon": self.epsilon,
-            "method": self.method,
+            "method": str(self.method),
             "rows": self.rows,
             "ece": [one.ece.mean for one in along],
             "brier": [one.brier.mean for one in along],
-            "mean": asdict(self.mean),
-            "last": asdict(self.points[-1]),
+            "aurc": [one.aurc.mean for one in along],
+            "mean": self.mean.to_dict(),
+            "last": self.points[-1].to_dict(),
         }
 
 
@@ -218,7 +231,7 @@ class Repeated:
 
     campaigns: int
     new_people: float
-    """Of the rows of a campaign, the share of people who were not there at the one before."""
+    """The share of a campaign's people who were not there at the one before."""
     epsilon: float
     """For all campaigns together."""
     population: Course
@@ -244,9 +257,10 @@ class Repeated:
                 {
                     "times": one.times,
                     "epsilon": one.epsilon,
-                    "method": one.method,
+                    "method": str(one.method),
                     "ece": one.expected.ece.mean,
                     "brier": one.expected.brier.mean,
+                    "aurc": one.expected.aurc.mean,
                 }
                 for one in self.tried
             ],
@@ -262,7 +276,7 @@ class Plan:
     point: Point
     """The setting of the table: the one asked for, or the one the search chose; of several
     campaigns the last."""
-    method: str
+    method: Variant
     """The recommended one."""
     chosen: Point
     """Where it is recommended: `point`, or where it reaches the target."""
@@ -271,8 +285,8 @@ class Plan:
     recommendation: str
     enough: Enough
     caveat: str
-    search: Search | None
-    public: Public | None
+    search: GridSearch | None
+    public: PublicFacts | None
     basis: Basis
     repeated: Repeated | None = None
     """Where several campaigns were planned."""
@@ -286,16 +300,21 @@ class Plan:
         return self.chosen.epsilon
 
     @property
-    def expected(self) -> Expected:
-        """Of the recommended method."""
+    def expected(self) -> Expectation:
+        """What to expect of the recommended method."""
         return self.chosen.of(self.method)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
             "sources": self.sources,
             "epsilon": self.epsilon,
-            **{k: asdict(v) if hasattr(v, "__dataclass_fields__") else v for k, v in plain.items()},
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "point": self.point.to_dict(),
+            "method": str(self.method),
+            "chosen": self.chosen.to_dict(),
+            "enough": asdict(self.enough),
             "search": None if self.search is None else self.search.to_dict(),
+            "public": None if self.public is None else asdict(self.public),
+            "basis": asdict(self.basis),
             "repeated": None if self.repeated is None else self.repeated.to_dict(),
         }

@@ -7,21 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from privcal.advise import words
-from privcal.advise.choice import Choice, best, choose, judge
-from privcal.advise.plan import Basis, Plan, Point, Public, Repeated, Search
-from privcal.advise.repeated import over_campaigns
-from privcal.advise.search import Over, Smallest, epsilons, smallest, source_counts
-from privcal.advise.simulate import MAX_PUBLIC, Progress, Setting, Task, simulate
+from privcal.advise import sentences
+from privcal.advise.campaigns import over_campaigns
+from privcal.advise.choose import Choice, best, choose, judge
+from privcal.advise.expect import MAX_PUBLIC_ROWS, PlanTask, Scenario, SettingsDone, expect
+from privcal.advise.grid import Over, Smallest, epsilons, smallest, source_counts
+from privcal.advise.plan import Basis, GridSearch, Plan, Point, PublicFacts, Repeated
 from privcal.advise.turnover import Turnover
+from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.privacy.epsilon import to_nano
 from privcal.scores import Scores
+from privcal.simulate.archive import CLEAN, Archive, read_archive
+from privcal.simulate.variants import Variant
 from privcal.sketch.reader import SketchReader
-from privcal.study.archive import Archive, read_archive
-from privcal.study.run import CLEAN
 
 DEFAULT_EPSILON = 1.0
 
@@ -43,7 +44,7 @@ def advise(
     trials: int = 40,
     seed: int = 0,
     sweep: bool = False,
-    progress: Progress | None = None,
+    progress: SettingsDone | None = None,
 ) -> Plan:
     """What to expect of every method at a setting, and what a target would take.
 
@@ -76,22 +77,21 @@ def advise(
         Called with how many settings of how many are done.
     """
     _check(samples, sources, epsilon, target_ece, trials)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+    whole("seed", seed, 0)
     turnover = _turnover(samples, campaigns, new_people, target_ece, sweep)
     archive = read_archive(archives)
     chosen_shifts = _shifts(archive, shifts)
     facts = _public(public, archive, chosen_shifts[0])
-    task = Task(archive, samples, (), facts.simulated if facts else 0, trials, seed)
+    task = PlanTask(archive, samples, (), facts.simulated if facts else 0, trials, seed)
     if turnover is None:
         advice = _once(task, chosen_shifts, sources, epsilon, target_ece, sweep, progress)
     else:
         assert sources is not None  # only a target may stand for them
         advice = _repeatedly(task, chosen_shifts, sources, epsilon, turnover, progress)
     choice, point = advice.choice, advice.point
-    here, when = best(point), ""
+    judged, when = best(point), ""
     if advice.repeated is not None and advice.repeated.campaigns > 1:
-        here, when = choice.method, " in the last campaign"
+        judged, when = choice.method, " in the last campaign"
     return Plan(
         samples=samples,
         target_ece=target_ece,
@@ -100,9 +100,9 @@ def advise(
         chosen=choice.point,
         reached=choice.reached if target_ece is not None else None,
         recommendation=advice.recommendation,
-        enough=words.enough(judge(here, point), here, point, when),
-        caveat=words.caveat(
-            archive.dataset, len(chosen_shifts), point.of(here).ece.mean, bundled=not archives
+        enough=sentences.enough(judge(judged, point), judged, point, when),
+        caveat=sentences.caveat(
+            archive.dataset, len(chosen_shifts), point.of(judged).ece.mean, bundled=not archives
         ),
         search=advice.search,
         public=facts,
@@ -118,62 +118,61 @@ class _Advice(NamedTuple):
     choice: Choice
     recommendation: str
     rows: int
-    search: Search | None = None
+    search: GridSearch | None = None
     repeated: Repeated | None = None
 
 
 def _once(
-    task: Task,
+    task: PlanTask,
     shifts: Sequence[str],
     sources: int | None,
     epsilon: float | None,
     target_ece: float | None,
     sweep: bool,
-    progress: Progress | None,
+    progress: SettingsDone | None,
 ) -> _Advice:
     spend = DEFAULT_EPSILON if epsilon is None else float(epsilon)
-    given: Setting | None = None
+    given: Scenario | None = None
     over: Over = "epsilon"
     if sources is None or (target_ece is not None and epsilon is not None):
         over = "sources"
     if sources is not None and (target_ece is None or epsilon is not None):
-        given = Setting(sources, task.samples, spend)
-    settings = [given] if given else []
+        given = Scenario(sources, task.samples, spend)
+    scenarios = [given] if given else []
     if target_ece is not None or sweep:
-        settings = _grid(over, sources, spend, given, task.samples)
-    points, rows = simulate(replace(task, settings=settings), shifts, progress)
+        scenarios = _grid(over, sources, spend, given, task.samples)
+    points, rows = expect(replace(task, scenarios=scenarios), shifts, progress)
     search = None
     if target_ece is not None or sweep:
-        found = {} if target_ece is None else _found(points, over, target_ece)
-        search = Search(over, tuple(points), found)
-    asked = points[settings.index(given)] if given else None
+        reached = {} if target_ece is None else _smallest(points, over, target_ece)
+        search = GridSearch(over, tuple(points), reached)
+    asked = points[scenarios.index(given)] if given else None
     choice = choose(asked, search)
-    said = words.recommendation(choice, task.samples, target_ece, search)
-    return _Advice(asked or choice.point, choice, said, rows, search)
+    text = sentences.recommendation(choice, task.samples, target_ece, search)
+    return _Advice(asked or choice.point, choice, text, rows, search)
 
 
 def _repeatedly(
-    task: Task,
+    task: PlanTask,
     shifts: Sequence[str],
     sources: int,
     epsilon: float | None,
     turnover: Turnover,
-    progress: Progress | None,
+    progress: SettingsDone | None,
 ) -> _Advice:
     nano = to_nano(DEFAULT_EPSILON if epsilon is None else epsilon)
     repeated, rows = over_campaigns(task, shifts, sources, nano, turnover, progress)
     last = repeated.course.points[-1]
     choice = Choice(repeated.course.method, last, reached=False)
-    said = words.repeated(repeated, task.samples)
-    return _Advice(last, choice, said, rows, repeated=repeated)
+    text = sentences.repeated(repeated, task.samples)
+    return _Advice(last, choice, text, rows, repeated=repeated)
 
 
 def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trials: Any) -> None:
-    for name, value in (("sources", sources), ("samples", samples), ("trials", trials)):
-        if name == "sources" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+    if sources is not None:
+        whole("sources", sources, 1)
+    whole("samples", samples, 1)
+    whole("trials", trials, 1)
     if trials < 2:
         raise InputError("trials must be at least 2, or nothing is known of the error")
     if sources is None and target is None:
@@ -215,14 +214,14 @@ def _shifts(archive: Archive, wanted: Sequence[str] | None) -> list[str]:
     for shift in wanted or ():
         if shift not in archive.where:
             raise InputError(f"there is no shift {shift!r}; there are {', '.join(archive.where)}")
-    found = [s for s in archive.shifts if (s != CLEAN if wanted is None else s in wanted)]
-    if not found:
+    chosen = [s for s in archive.shifts if (s != CLEAN if wanted is None else s in wanted)]
+    if not chosen:
         raise InputError("the archive holds no shift but clean, so there is nothing to plan for")
-    return found
+    return chosen
 
 
-def _public(public: Scores | None, archive: Archive, shift: str) -> Public | None:
-    """Whether these rows can be used, and what they say."""
+def _public(public: Scores | None, archive: Archive, shift: str) -> PublicFacts | None:
+    """What is known of these rows; an InputError where they cannot be used."""
     if public is None:
         return None
     if CLEAN not in archive.where:
@@ -231,12 +230,12 @@ def _public(public: Scores | None, archive: Archive, shift: str) -> Public | Non
         )
     reader = SketchReader.of(public)
     own = confidence(public.outputs, 1.0)
-    return Public(
+    return PublicFacts(
         rows=len(public),
         accuracy=float(public.correct.mean()),
         ece=ece(own, public.correct),
         temperature=reader.temperature,
-        simulated=min(len(public), MAX_PUBLIC, len(archive.scores(shift)) // 2),
+        simulated=min(len(public), MAX_PUBLIC_ROWS, len(archive.scores(shift)) // 2),
     )
 
 
@@ -244,25 +243,26 @@ def _grid(
     over: Over,
     sources: int | None,
     epsilon: float,
-    given: Setting | None,
+    given: Scenario | None,
     samples: int,
-) -> list[Setting]:
-    """The settings of a search, in ascending order, with the one asked about among them."""
+) -> list[Scenario]:
+    """The scenarios of a search, in ascending order, with the one asked about among them."""
     if over == "sources":
         counts = [n for n in source_counts() if n * samples <= MAX_DRAWS]
-        found = [Setting(n, samples, epsilon) for n in counts]
+        scenarios = [Scenario(n, samples, epsilon) for n in counts]
     else:
         assert sources is not None
-        found = [Setting(sources, samples, e) for e in epsilons()]
-    return sorted({*found, *([given] if given else [])})
+        scenarios = [Scenario(sources, samples, e) for e in epsilons()]
+    return sorted({*scenarios, *([given] if given else [])})
 
 
-def _found(points: Sequence[Point], over: Over, target: float) -> dict[str, Smallest]:
+def _smallest(points: Sequence[Point], over: Over, target: float) -> dict[Variant, Smallest]:
+    """The least value at which each private method reaches the target."""
     grid = [float(getattr(point, over)) for point in points]
-    found = {}
+    reached = {}
     for one in points[0].private():
         along = [point.of(one.method).ece for point in points]
-        found[one.method] = smallest(
-            grid, [figure.mean for figure in along], [figure.se for figure in along], target
+        reached[one.method] = smallest(
+            grid, [ece.mean for ece in along], [ece.se for ece in along], target
         )
-    return found
+    return reached

@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from privcal.errors import InputError
+from privcal.checks import number, whole
 
 MAX_CAMPAIGNS = 1000
 
@@ -35,16 +35,8 @@ class Turnover:
 
     @classmethod
     def of(cls, samples: int, campaigns: Any, new_people: Any) -> Turnover:
-        whole = isinstance(campaigns, int) and not isinstance(campaigns, bool)
-        if not whole or not 1 <= campaigns <= MAX_CAMPAIGNS:
-            raise InputError(
-                f"campaigns must be a whole number from 1 to {MAX_CAMPAIGNS:,}, not {campaigns!r}"
-            )
-        number = isinstance(new_people, (int, float)) and not isinstance(new_people, bool)
-        if not number or not 0 <= new_people <= 1:
-            raise InputError(
-                f"new_people is a share and must be between 0 and 1, not {new_people!r}"
-            )
+        whole("campaigns", campaigns, 1, MAX_CAMPAIGNS)
+        number("new_people, a share,", new_people, 0, 1)
         return cls(samples, campaigns, Fraction(str(new_people)))
 
     def arrived(self, campaign: int) -> int:
@@ -77,8 +69,8 @@ class Turnover:
         times = range(1, self.campaigns + 1)  # the more of them, the more rows count
         every = times[bisect_left(times, self.samples, key=self._least)]
         steps = {n << power for n in (1, 3) for power in range(every.bit_length())}
-        found = {k for k in steps if k < every and self._least(k) > 0}
-        return sorted(found | {every, self.campaigns})
+        fewer = {k for k in steps if k < every and self._least(k) > 0}
+        return sorted(fewer | {every, self.campaigns})
 
     def _least(self, times: int) -> int:
         return min(self.counting(times))

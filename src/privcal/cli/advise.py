@@ -10,14 +10,14 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.advise.words import spoken
+from privcal.advise.sentences import spoken
 from privcal.cli.console import output, print_json, progress_bar
 from privcal.cli.options import Json
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
 
 if TYPE_CHECKING:
-    from privcal.advise.plan import Expected, Figure, Plan, Point, Repeated
+    from privcal.advise.plan import Expectation, Mean, Plan, Point, Repeated
 
 
 def command(
@@ -87,8 +87,8 @@ def command(
 
     `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
     """
-    from privcal.advise.figure import save_plan
     from privcal.advise.planner import advise
+    from privcal.advise.plot import save_plan
     from privcal.plots import check_picture
     from privcal.readers import read_scores
 
@@ -129,24 +129,25 @@ def command(
 
 
 def _empty(
-    plan: Plan, setting: str, means: str, columns: Sequence[str], points: Sequence[Point]
+    plan: Plan, setting: str, note: str, columns: Sequence[str], points: Sequence[Point]
 ) -> Table:
-    """For what is expected at these points."""
+    """A table without rows, for what is expected at these points."""
     basis = plan.basis
     shown = [one for point in points for one in point.expected]
-    errors = [max(_both(one)[which].se for one in shown) for which in (0, 1)]
+    errors = [max(mean.se for mean in means) for means in zip(*map(_measures, shown), strict=True)]
     table = Table(
         title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
         f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
-        caption=f"{means} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
-        f"for ECE, {errors[1]:.4f} for Brier. Lower is better; read both. prior: the sketch's "
-        "map before any answer. one-source: a source's own exact fit, which never leaves it.",
+        caption=f"{note} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
+        f"for ECE, {errors[1]:.4f} for Brier, {errors[2]:.4f} for AURC. Lower is better; read all. "
+        "prior: the sketch's map before any answer. one-source: a source's own exact fit, which "
+        "never leaves it.",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,  # fits in 80 columns
         pad_edge=False,
     )
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index else "left", no_wrap=True)
     return table
 
 
@@ -161,21 +162,21 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
         f"person: a budget for each person, ε = {spoken(person.epsilon)} in each campaign; the "
         "mean over campaigns, and the last. population: one for all, ε = "
         f"{spoken(population.epsilon)} in each, all alike. Mean over shifts.",
-        ["method", "person: ECE", "last", "Brier", "last", "population: ECE", "Brier"],
+        ["method", "person\nECE", "last", "Brier", "last", "AURC", "population\nECE", "Brier"],
         points,
     )
     for one in plan.point.expected:
         mean, last, other = (point.of(one.method) for point in points)
-        values = (mean.ece, last.ece, mean.brier, last.brier, other.ece, other.brier)
+        values = (mean.ece, last.ece, mean.brier, last.brier, mean.aurc, other.ece, other.brier)
         style = "bold" if one.method == plan.method else None
-        table.add_row(one.method, *(f"{value.mean:.3f}" for value in values), style=style)
+        table.add_row(str(one.method), *(f"{value.mean:.3f}" for value in values), style=style)
     return table
 
 
 def _table(plan: Plan) -> Table:
     point = plan.point
     search = plan.search if plan.search is not None and plan.search.found else None
-    columns = ["method", "ECE", "Brier"]
+    columns = ["method", "ECE", "Brier", "AURC"]
     if search is not None:
         columns.append(f"{'ε' if search.over == 'epsilon' else 'sources'} for {plan.target_ece:g}")
     table = _empty(
@@ -187,7 +188,9 @@ def _table(plan: Plan) -> Table:
     )
     for one in point.expected:
         style = "bold" if one.method == plan.method else None
-        cells = [one.method, *(f"{f.mean:.3f} {_range(f)}" for f in _both(one))]
+        ranged = (one.ece, one.brier) if search is None else (one.ece,)  # what 80 columns hold
+        cells = [str(one.method)]
+        cells += [f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(one)]
         if search is not None:
             cells.append(_needed(plan, one))
         table.add_row(*cells, style=style)
@@ -201,43 +204,43 @@ def _promise(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> list[str]:
-    found = []
+    lines = []
     if plan.public is not None:
         p = plan.public
-        found.append(
+        lines.append(
             f"Your public rows: {p.rows:,}, accuracy {p.accuracy:.3f}, ECE {p.ece:.3f} at T = 1, "
             f"calibrated by T = {p.temperature:.3f}; {p.simulated:,} clean rows of the archive "
             "stood for them."
         )
     for one in plan.point.expected:
         if one.unclear is not None:
-            found.append(
+            lines.append(
                 f"{one.method}: the noise would drown the data, and leave the prior, in "
                 f"{one.unclear:.1%} of runs."
             )
     if plan.repeated is not None:
-        found.append(plan.repeated.who)
-    return [*found, plan.enough.sentence, plan.caveat]
+        lines.append(plan.repeated.who)
+    return [*lines, plan.enough.sentence, plan.caveat]
 
 
-def _both(one: Expected) -> tuple[Figure, Figure]:
-    return one.ece, one.brier
+def _measures(one: Expectation) -> tuple[Mean, Mean, Mean]:
+    return one.ece, one.brier, one.aurc
 
 
-def _range(figure: Figure) -> str:
-    return f"({_short(figure.low)}–{_short(figure.high)})"
+def _range(mean: Mean) -> str:
+    return f"({_short(mean.low)}–{_short(mean.high)})"
 
 
 def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def _needed(plan: Plan, one: Expected) -> str:
+def _needed(plan: Plan, one: Expectation) -> str:
     """The least value that reaches the target, and the next lower one, which does not."""
     assert plan.search is not None
     if one.method not in plan.search.found:
         return "reached" if plan.target_ece and one.ece.mean <= plan.target_ece else ""
-    found = plan.search.found[one.method]
-    if found.value is None:
-        return f"> {found.failed:,g}, floor {_short(found.floor)}"
-    return f"{found.value:,g}" + (f" ({found.failed:,g} fails)" if found.failed else "")
+    least = plan.search.found[one.method]
+    if least.value is None:
+        return f"> {least.failed:,g}, floor {_short(least.floor)}"
+    return f"{least.value:,g}" + (f" ({least.failed:,g} fails)" if least.failed else "")

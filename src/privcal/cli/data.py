@@ -216,9 +216,10 @@ def logits(
 
     from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
     from privcal.images import open_corrupted, open_images
+    from privcal.simulate.archive import CLEAN
     from privcal.training.checkpoint import load_checkpoint
     from privcal.training.devices import choose_device
-    from privcal.training.logits import CLEAN, ArchiveSpec, make_archive
+    from privcal.training.logits import ArchiveSpec, make_archive
 
     if corrupted is not None and frost is not None:
         raise InputError("--frost is for corruptions made here, not for those of --corrupted")
@@ -293,8 +294,8 @@ def check(
     Example: `privcal data check cifar10c.npz`
     """
     from privcal.evaluation import evaluate
-    from privcal.study.archive import read_archive
-    from privcal.study.paper import reported
+    from privcal.simulate.archive import read_archive
+    from privcal.study.paper.reported import reported
 
     contents = read_archive(archive)
     paper = reported(contents.dataset, contents.severity)

@@ -11,7 +11,6 @@ import typer
 
 from privcal.cli.console import output, print_json, progress_bar, stderr
 from privcal.cli.options import Json
-from privcal.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,8 +59,8 @@ def run(
 
     `privcal study run --grid heterogeneous --public-rows 2000 --out unlike`
     """
-    from privcal.study.run import Done
     from privcal.study.run import run as run_study
+    from privcal.study.store import Done
 
     began = time.perf_counter()
     start = 0
@@ -83,7 +82,7 @@ def run(
                 speed=f"{speed:,.0f} runs/s",
             )
 
-        found = run_study(
+        results = run_study(
             archive or (),
             grid=grid,
             methods=_names(methods),
@@ -98,12 +97,12 @@ def run(
         )
     seconds = time.perf_counter() - began
     output(as_json).print(
-        f"{len(found):,} results ({len(found) * trials:,} runs) in {out}, after {seconds:.1f} s; "
+        f"{len(results):,} results ({len(results) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
         soft_wrap=True,
     )
     if as_json:
-        print_json({"out": str(out), "results": len(found), "seconds": seconds})
+        print_json({"out": str(out), "results": len(results), "seconds": seconds})
 
 
 @app.command()
@@ -118,10 +117,10 @@ def table(
     Example: `privcal study table study --format latex --out tables.tex`
     """
     from privcal.files import replacing
-    from privcal.study.tables import FORMATS, all_tables, load, render
+    from privcal.study.show.render import render
+    from privcal.study.show.tables import all_tables
+    from privcal.study.store import load
 
-    if format not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     tables = all_tables(load(folder))
     text = render(tables, format)
     if out is not None:
@@ -149,12 +148,12 @@ def figures(
 
     Example: `privcal study figures study`
     """
-    from privcal.study.figures import draw
-    from privcal.study.tables import load
+    from privcal.study.show.figures import draw
+    from privcal.study.store import load
 
-    place = out or folder / "figures"
-    paths = draw(load(folder), place)
-    output(as_json).print(f"{len(paths)} pictures in {place}")
+    target = out or folder / "figures"
+    paths = draw(load(folder), target)
+    output(as_json).print(f"{len(paths)} pictures in {target}")
     if as_json:
         print_json({"files": [str(path) for path in paths]})
 
@@ -172,8 +171,8 @@ def report(
 
     Example: `privcal study report study --factors study-factors`
     """
-    from privcal.study.report import write
-    from privcal.study.tables import load
+    from privcal.study.show.report import write
+    from privcal.study.store import load
 
     path = write(
         load(folder), out or folder / "report.html", None if factors is None else load(factors)

@@ -1,5 +1,5 @@
 """What a study varies: the paper's three sweeps, its table of factors, how unlike sources are, or
-a user's own grid."""
+a user's own grid; and the methods it runs there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privcal import methods
+from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.privacy.epsilon import to_nano
+from privcal.simulate.variants import (
+    ONE_SOURCE,
+    UNCALIBRATED,
+    Variant,
+    takes_public,
+    with_public,
+)
 
-PLAIN = ("sources", "samples", "epsilon")
-SWEEPS = (*PLAIN, "skew")
+PAPERS_SWEEPS = ("sources", "samples", "epsilon")
+SWEEPS = (*PAPERS_SWEEPS, "skew")
+
+OWN_FITS = {ONE_SOURCE: "accuracy", "one-source-nll": "nll"}
+"""The owner's own exact fit has no questions to simulate; it is measured by both objectives."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +34,8 @@ class Setting:
     """One point of a grid: how many sources, rows at each, and the ε of a run.
 
     ε may be infinite: the same method, without noise (in the study of factors). With a finite
-    `skew` sources are not alike, and have `samples` rows on average (see `privcal.study.skew`).
+    `skew` sources are not alike, and have `samples` rows on average (see
+    `privcal.simulate.unlike`).
     """
 
     sweep: str
@@ -41,21 +54,14 @@ def _steps(first: float, last: float, step: float) -> list[float]:
 
 
 def _sweep(name: str, values: Sequence[float], **fixed: float) -> list[Setting]:
-    found = []
-    for value in values:
-        point = {**fixed, name: value}
-        found.append(
-            Setting(
-                name,
-                int(point["sources"]),
-                int(point["samples"]),
-                float(point["epsilon"]),
-                float(point.get("skew", math.inf)),
-            )
-        )
-    return found
+    points = [{"skew": math.inf, **fixed, name: value} for value in values]
+    return [
+        Setting(name, int(p["sources"]), int(p["samples"]), float(p["epsilon"]), float(p["skew"]))
+        for p in points
+    ]
 
 
+FACTORS = "factors"
 HETEROGENEOUS = "heterogeneous"
 GRIDS: dict[str, list[Setting]] = {
     "cifar": [
@@ -69,24 +75,50 @@ GRIDS: dict[str, list[Setting]] = {
         *_sweep("epsilon", _steps(0.2, 2.0, 0.2), sources=100, samples=50),
     ],
     # The paper's table of factors, at the setting its sweeps have in common; without noise too.
-    "factors": [
+    FACTORS: [
         *_sweep("sources", [10, 50, 250], samples=10, epsilon=1.0),
         *_sweep("epsilon", [0.2, 1.0, 2.0, float("inf")], sources=50, samples=30),
     ],
     HETEROGENEOUS: _sweep("skew", [0.1, 0.3, 1, 3, 10, 100], sources=50, samples=30, epsilon=1.0),
 }
 
-FACTORS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {"iterations": k}) for name in ("acc-t", "nll-t", "ece-t") for k in range(1, 11)),
+FACTOR_VARIANTS = [
     *(
-        (name, {"bins": bins})
+        Variant(name, (("iterations", k),))
+        for name in ("acc-t", "nll-t", "ece-t")
+        for k in range(1, 11)
+    ),
+    *(
+        Variant(name, (("bins", bins),))
         for name in ("ece-t", "histogram-binning", "one-hot-binning")
         for bins in (5, 10, 15, 30, 60)
     ),
-    *(("nll-t", {"clip": clip}) for clip in (5.0, 10.0, 20.0)),
-    *(("ece-t", {"search": search}) for search in ("golden", "grid")),
+    *(Variant("nll-t", (("clip", clip),)) for clip in (5.0, 10.0, 20.0)),
+    *(Variant("ece-t", (("search", search),)) for search in ("golden", "grid")),
 ]
-"""The variants that `--grid factors` runs: method, and the option it varies."""
+"""The methods that `--grid factors` runs, each with the option it varies."""
+
+
+def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> list[Variant]:
+    """What a study runs: the methods named, or all of them; for `factors`, its variants.
+
+    With public rows, a method that has a use for them runs without them and with them.
+    """
+    if grid == FACTORS:
+        every = [*FACTOR_VARIANTS, *(Variant(name) for name in (UNCALIBRATED, *OWN_FITS))]
+        return [v for v in every if names is None or v.method in names]
+    known = methods.names()
+    after = known.index(ONE_SOURCE) if ONE_SOURCE in known else 0
+    known[after : after + 1] = OWN_FITS
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"there is no method {name!r}; there are {', '.join(known)}")
+    chosen = []
+    for name in known if names is None else [n for n in known if n in names]:
+        chosen.append(Variant(name))
+        if public_rows and name not in OWN_FITS and takes_public(name):
+            chosen.append(with_public(name, public_rows))
+    return chosen
 
 
 def read_grid(name: str) -> list[Setting]:
@@ -113,11 +145,11 @@ def read_grid(name: str) -> list[Setting]:
         raise InputError(f"grid {path} is not valid TOML: {error}") from None
     settings: list[Setting] = []
     for sweep, table in document.items():
-        wanted = {"values", *PLAIN} - {sweep}
+        wanted = {"values", *PAPERS_SWEEPS} - {sweep}
         if sweep not in SWEEPS or not isinstance(table, dict) or set(table) != wanted:
             raise InputError(
                 f"grid {path}: [{sweep}] must be one of [sources], [samples], [epsilon], [skew], with "
-                f"values and the others of {', '.join(PLAIN)}"
+                f"values and the others of {', '.join(PAPERS_SWEEPS)}"
             )
         values = table.pop("values")
         if not isinstance(values, list) or not values:
@@ -131,11 +163,7 @@ def read_grid(name: str) -> list[Setting]:
 
 def _checked(path: Path, sweep: str, setting: dict[str, Any]) -> Setting:
     for name in ("sources", "samples"):
-        value = setting[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(
-                f"grid {path}: {name} must be a whole number of at least 1, not {value!r}"
-            )
+        whole(f"grid {path}: {name}", setting[name], 1)
     to_nano(setting["epsilon"], f"grid {path}: epsilon")
     skew = setting.get("skew", math.inf)
     if isinstance(skew, bool) or not isinstance(skew, (int, float)) or not skew > 0:

@@ -1,40 +1,27 @@
-"""A finished study, read back from its folder."""
+"""A finished study: its results by method, sweep and shift."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcal import methods
 from privcal.errors import InputError
 from privcal.scores import FloatArray
-from privcal.study import paper
-from privcal.study.grids import HETEROGENEOUS, SWEEPS
-from privcal.study.run import CLEAN, COLUMNS, EXACT, VERSION
-from privcal.study.skew import MIXED
+from privcal.simulate.archive import CLEAN
+from privcal.simulate.unlike import MIXED
+from privcal.simulate.variants import Variant
+from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS
+from privcal.study.paper.reported import METHODS, Reported, reported
 
 if TYPE_CHECKING:
     import polars as pl
 
 MEASURES = {"ece": "ECE", "brier": "Brier", "aurc": "AURC"}
-EXACT_COLUMNS = (
-    "shift",
-    "method",
-    "halves",
-    "accuracy",
-    "ece_mean",
-    "ece_se",
-    "brier_mean",
-    "aurc_mean",
-)
 
 
 @dataclass(frozen=True)
@@ -67,6 +54,8 @@ class Results:
     """A study's configuration and its two tables of results."""
 
     config: dict[str, Any]
+    given: list[Variant]
+    """What was run, in the order of the configuration."""
     results: pl.DataFrame
     exact: pl.DataFrame | None = None
 
@@ -96,17 +85,19 @@ class Results:
         return [s for s in self.shifts if s not in apart]
 
     @property
-    def methods(self) -> list[str]:
-        return ordered(self.config["methods"])
+    def variants(self) -> list[Variant]:
+        """What was run: the paper's methods first, in its order, then the others as they come."""
+        first = [v for v in METHODS if v in self.given]
+        return first + [v for v in dict.fromkeys(self.given) if v not in first]
 
     @property
     def is_factors(self) -> bool:
-        return bool(self.config["grid"] == "factors")
+        return bool(self.config["grid"] == FACTORS)
 
     @property
-    def reported(self) -> paper.Reported | None:
+    def reported(self) -> Reported | None:
         """The paper's figures for this data set, where it has it."""
-        return paper.reported(self.dataset, self.severity)
+        return reported(self.dataset, self.severity)
 
     @property
     def title(self) -> str:
@@ -114,8 +105,8 @@ class Results:
 
     @property
     def sweeps(self) -> list[str]:
-        here = {s["sweep"] for s in self.config["settings"]}
-        return [s for s in SWEEPS if s in here]
+        swept = {s["sweep"] for s in self.config["settings"]}
+        return [s for s in SWEEPS if s in swept]
 
     def fixed(self, sweep: str) -> dict[str, float]:
         """What the sweep holds constant."""
@@ -126,21 +117,37 @@ class Results:
             if name != sweep and not (name == "skew" and math.isinf(first[name]))
         }
 
-    def curve(self, method: str, sweep: str, shift: str | None = None) -> Curve:
+    def curve(self, variant: Variant, sweep: str, shift: str | None = None) -> Curve:
         """A method along a sweep at one shift; without a shift, averaged over perturbations.
 
         The standard error of the average is that of the trials; how much perturbations differ
         is not in it.
         """
         if shift is not None:
-            return self._curves[shift, method, sweep]
-        each = [self._curves[s, method, sweep] for s in self.perturbations]
+            return self._curves[shift, str(variant), sweep]
+        each = [self._curves[s, str(variant), sweep] for s in self.perturbations]
         if not each:
             raise InputError(f"the study of {self.dataset} has no perturbation to average over")
         return Curve(
             each[0].x,
             *(np.mean([c.of(m) for c in each], axis=0) for m in MEASURES),
             *(np.sqrt(np.sum([c.se(m) ** 2 for c in each], axis=0)) / len(each) for m in MEASURES),
+        )
+
+    def cells(self, variant: Variant, column: str) -> FloatArray:
+        """A method's figures over all (perturbation, setting) cells."""
+        import polars as pl
+
+        of_method = self.results.filter(
+            (pl.col("method") == str(variant)) & pl.col("shift").is_in(self.perturbations),
+        )
+        return of_method[column].to_numpy()
+
+    def constants(self, sweep: str) -> str:
+        """What a sweep holds constant, in words."""
+        return ", ".join(
+            f"{'ε' if name == 'epsilon' else name} = {number(value)}"
+            for name, value in self.fixed(sweep).items()
         )
 
     @cached_property
@@ -157,109 +164,29 @@ class Results:
         return found
 
 
-@dataclass(frozen=True)
-class Label:
-    """A method's name in the results, taken apart: `ece-t(bins=30)`."""
-
-    text: str
-    method: str
-    options: dict[str, str]
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the options are those the method has anyway."""
-        if not self.options:
-            return True
-        try:
-            usual = methods.make(self.method)
-        except InputError:
-            return False
-        return all(_said(getattr(usual, name, None)) == v for name, v in self.options.items())
-
-
-def read_label(text: str) -> Label:
-    found = re.fullmatch(r"(.+?)\((.*)\)", text)
-    if found is None:
-        return Label(text, text, {})
-    options = dict(part.split("=", 1) for part in found[2].split(", ") if "=" in part)
-    return Label(text, found[1], options)
-
-
-def _said(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def ordered(names: Sequence[str]) -> list[str]:
-    """The paper's methods first, in its order, then the others as they come."""
-    first = [m for m in paper.METHODS if m in names]
-    return first + [m for m in dict.fromkeys(names) if m not in first]
-
-
 def number(value: float) -> str:
     """A setting's value as tables and figures say it."""
     return "∞" if math.isinf(value) else f"{value:g}"
 
 
-def load(folder: str | Path) -> Results:
-    """Read a finished study; a missing, unfinished or damaged one is an `InputError`."""
-    folder = Path(folder)
-    said = folder / "study.json"
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}")
-    if not said.is_file():
-        raise InputError(f"{folder} holds no study (there is no study.json)")
-    config = _config(said)
-    if not (folder / "results.parquet").is_file():
-        raise InputError(
-            f"the study in {folder} is not finished; run the same `privcal study run` again to go on"
-        )
-    results = _frame(folder / "results.parquet", COLUMNS)
-    expected = len(config["shifts"]) * len(config["settings"]) * len(config["methods"])
-    cells = results.select("shift", "method").unique().rows()
-    missing = {(s, m) for s in config["shifts"] for m in config["methods"]} - set(cells)
-    if missing or len(results) != expected:
-        raise InputError(
-            f"{folder / 'results.parquet'} has {len(results)} of {expected} rows; delete it and "
-            "run the study again"
-        )
-    exact = folder / "exact.parquet"
-    return Results(config, results, _exact(exact, config) if exact.is_file() else None)
+def point(sweep: str, x: float) -> str:
+    """A point of a sweep, in words."""
+    if sweep == "epsilon":
+        return "no noise" if np.isinf(x) else f"ε = {number(x)}"
+    if sweep == "skew":
+        return f"skew {number(x)}"
+    return f"{number(x)} {sweep}"
 
 
-def _config(path: Path) -> dict[str, Any]:
-    wanted = {"dataset", "severity", "grid", "settings", "methods", "shifts", "trials"}
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        config = None
-    if not isinstance(config, dict) or not wanted <= set(config):
-        raise InputError(f"{path} is damaged; run the study again in another folder")
-    if config.get("version") != VERSION:
-        raise InputError(
-            f"{path} is of another version of privcal ({config.get('version')!r}, not {VERSION}); "
-            "run the study again in another folder"
-        )
-    return config
+def paper_first(methods: Sequence[str]) -> list[str]:
+    """Names of methods, the paper's first and in its order, then the others as they come."""
+    first = [v.method for v in METHODS if v.method in methods]
+    return first + [m for m in dict.fromkeys(methods) if m not in first]
 
 
-def _exact(path: Path, config: dict[str, Any]) -> pl.DataFrame:
-    frame = _frame(path, EXACT_COLUMNS)
-    wanted = {(s, m) for s in config["shifts"] for m in EXACT}
-    if wanted - set(frame.select("shift", "method").rows()):
-        raise InputError(f"{path} lacks some shifts; delete it and run the study again")
-    return frame
-
-
-def _frame(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    import polars as pl
-
-    try:
-        frame = pl.read_parquet(path)
-    except Exception:
-        raise InputError(
-            f"{path} is damaged or cut short; delete it and run the study again"
-        ) from None
-    lost = [c for c in columns if c not in frame.columns]
-    if lost:
-        raise InputError(f"{path} has no column {', '.join(lost)}; run the study again")
-    return frame
+def defaults(variants: Sequence[Variant]) -> list[Variant]:
+    """For each method the variant with its usual options, or else its first."""
+    chosen: dict[str, Variant] = {}
+    for variant in sorted(variants, key=lambda v: not v.is_default):
+        chosen.setdefault(variant.method, variant)
+    return [chosen[method] for method in paper_first([v.method for v in variants])]

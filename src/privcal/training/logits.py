@@ -20,11 +20,10 @@ from privcal.documents import read_json, write_document
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.images import CorruptedArchive, ImageSet
+from privcal.simulate.archive import CLEAN
 from privcal.training.checkpoint import Checkpoint
 from privcal.training.networks import Network
 from privcal.version import __version__
-
-CLEAN = "clean"
 
 
 def network_logits(

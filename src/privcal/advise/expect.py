@@ -1,0 +1,207 @@
+"""What to expect of every method in every scenario of a plan, on every shift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privcal import methods
+from privcal.advise.plan import PRIOR, Expectation, Mean, Point
+from privcal.errors import InputError
+from privcal.maps import Map, TemperatureMap
+from privcal.methods.base import Method
+from privcal.scores import IntArray, Scores
+from privcal.simulate import answers
+from privcal.simulate.archive import CLEAN, Archive
+from privcal.simulate.measure import Measured, measure
+from privcal.simulate.population import Resampled
+from privcal.simulate.streams import stream
+from privcal.simulate.variants import (
+    ONE_SOURCE,
+    PUBLIC,
+    UNCALIBRATED,
+    Variant,
+    takes_public,
+    with_public,
+)
+from privcal.sketch.reader import SketchReader
+from privcal.threads import default_threads
+
+MAX_PUBLIC_ROWS = 2000
+"""More clean rows than this are not simulated: they would hardly say more."""
+
+MAX_POPULATION = 20_000
+"""Of a larger archive so many rows, chosen at random, are the population."""
+
+_TRIES = 20
+
+SettingsDone = Callable[[int, int], None]
+"""Called with how many scenarios of how many are done."""
+
+
+class Scenario(NamedTuple):
+    """One run: how many sources, the rows of each that count, and the ε of the run."""
+
+    sources: int
+    samples: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class PlanTask:
+    """What is simulated at every shift."""
+
+    archive: Archive
+    samples: int
+    """Rows that a source has for itself."""
+    scenarios: Sequence[Scenario]
+    public_rows: int
+    trials: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method at one shift in one scenario."""
+
+    method: Variant
+    private: bool
+    measured: Measured
+    unclear: float | None = None
+
+
+def expect(
+    task: PlanTask, shifts: Sequence[str], progress: SettingsDone | None = None
+) -> tuple[list[Point], int]:
+    """What to expect in every scenario, and of how many rows the populations are.
+
+    Shifts run on threads; the numbers do not depend on how many.
+    """
+    done, total = 0, len(shifts) * len(task.scenarios)
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
+
+    if progress:
+        progress(0, total)
+    pool = ThreadPoolExecutor(min(default_threads(), len(shifts)))
+    try:
+        running = [pool.submit(_shift, task, shift, tell) for shift in shifts]
+        for future in wait(running, return_when=FIRST_EXCEPTION).done:
+            future.result()  # one shift's error is raised without waiting for the others
+        results = [future.result() for future in running]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    points = []
+    for index, scenario in enumerate(task.scenarios):
+        together = zip(*(outcomes[index] for outcomes, _ in results), strict=True)
+        expected = tuple(_expectation(outcomes) for outcomes in together)
+        points.append(Point(scenario.sources, scenario.epsilon, expected))
+    return points, results[0][1]
+
+
+def _expectation(outcomes: Sequence[Outcome]) -> Expectation:
+    """One method at all shifts."""
+    unclear = [one.unclear for one in outcomes if one.unclear is not None]
+    ece, brier, aurc = (
+        Mean.of(np.stack(values)) for values in zip(*(o.measured for o in outcomes), strict=True)
+    )
+    return Expectation(
+        outcomes[0].method,
+        outcomes[0].private,
+        ece,
+        brier,
+        aurc,
+        float(np.mean(unclear)) if unclear else None,
+    )
+
+
+def _shift(task: PlanTask, shift: str, tell: Callable[[], None]) -> tuple[list[list[Outcome]], int]:
+    """All scenarios at one shift, in their order, and the number of rows of the population."""
+    scores = task.archive.scores(shift)
+    public, rest = _set_aside(task, shift, len(scores))
+    population = Resampled(scores.take(np.sort(rest)))
+    without = list(_without_answers(task, shift, population, public))
+    contestants = _contestants(public)
+    drawn: tuple[int, int] | None = None
+    results = []
+    for sources, samples, epsilon in task.scenarios:
+        if drawn != (sources, samples):
+            rng = stream(task.seed, shift, "rows", sources, samples)
+            rows = population.draw(rng, task.trials, sources * samples)
+            drawn = sources, samples
+        outcomes = [*without]
+        for variant, method in contestants:
+            rng = stream(task.seed, shift, variant, sources, samples, epsilon)
+            maps = answers.run(method, rows, sources, epsilon, rng)
+            measured = measure(maps, population)
+            outcomes.append(Outcome(variant, True, measured, _unclear(maps)))
+        results.append(outcomes)
+        tell()
+    return results, population.size
+
+
+def _without_answers(
+    task: PlanTask, shift: str, population: Resampled, public: Scores | None
+) -> Iterator[Outcome]:
+    """What there is to compare with: it does not depend on ε or on the number of sources."""
+
+    def same(method: Variant, map: Map) -> Outcome:
+        values = measure([map], population)
+        return Outcome(method, False, Measured(*(v.repeat(task.trials) for v in values)))
+
+    yield same(Variant(UNCALIBRATED), TemperatureMap(1.0))
+    yield same(Variant(PRIOR), answers.prior_map())
+    if public is not None:
+        yield same(with_public(PRIOR, len(public)), answers.prior_map(public))
+    rng = stream(task.seed, shift, ONE_SOURCE, task.samples)
+    fitted = population.draw(rng, task.trials, task.samples).own_fit()
+    measured = measure([TemperatureMap(t) for t in fitted], population)
+    yield Outcome(Variant(ONE_SOURCE), False, measured)
+
+
+def _contestants(public: Scores | None) -> list[tuple[Variant, Method]]:
+    """Every method that asks sources; with public rows once more, if it has a use for them."""
+    chosen: list[tuple[Variant, Method]] = []
+    for name in methods.names():
+        if name in (UNCALIBRATED, ONE_SOURCE):
+            continue
+        chosen.append((Variant(name), methods.make(name)))
+        if public is not None and takes_public(name):
+            chosen.append((with_public(name, len(public)), methods.make(name, public=public)))
+    return chosen
+
+
+def _unclear(maps: Sequence[Map]) -> float | None:
+    """The share of trials in which the noise drowned the data, where the method says so."""
+    told = [map.informative for map in maps if map.informative is not None]
+    return float(np.mean(np.logical_not(told))) if told else None
+
+
+def _set_aside(task: PlanTask, shift: str, size: int) -> tuple[Scores | None, IntArray]:
+    """Public rows, clean, and the rows of the population: never of the same sample.
+
+    Every shift has other public rows, so that a plan does not hang on one lucky draw of them.
+    """
+    rng = stream(task.seed, shift, PUBLIC)
+    if task.public_rows == 0:
+        rest = np.arange(size) if size <= MAX_POPULATION else rng.permutation(size)[:MAX_POPULATION]
+        return None, rest
+    clean = task.archive.scores(CLEAN)
+    for _ in range(_TRIES):
+        order = rng.permutation(size)
+        public = clean.take(order[: task.public_rows])
+        try:
+            SketchReader.of(public)
+        except InputError as error:
+            problem = error
+        else:
+            return public, order[task.public_rows :][:MAX_POPULATION]
+    raise InputError(f"clean rows of the archive cannot stand for yours: {problem}")

@@ -1,0 +1,158 @@
+"""A plan as a picture: what is expected along ε, the number of sources, or the campaigns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privcal.advise.plan import PRIOR, Expectation, Mean, Plan, Repeated
+from privcal.advise.sentences import spoken
+from privcal.errors import InputError
+from privcal.plots import check_picture, save_figure
+from privcal.simulate.variants import Variant
+from privcal.study.show.styles import Style, styles
+
+PANELS = {"ece": "expected ECE", "brier": "expected Brier score"}
+AXES = {"epsilon": "ε at each source", "sources": "sources"}
+_PRIOR = Style("#7a7a7a", "", (0, (1, 1)))
+_BUDGETS = {"person": Style("#882255", "o"), "population": Style("#0072B2", "s")}
+
+
+def save_plan(path: Path, plan: Plan) -> None:
+    """Two panels, ECE and Brier score; a band for the recommended method only."""
+    from matplotlib.figure import Figure
+
+    check_picture(path)
+    if plan.search is None and plan.repeated is None:
+        raise InputError("there is only one point to draw; plan with a target or with sweep=True")
+    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    figure.suptitle(
+        f"{_setting(plan)}: mean over {len(plan.basis.shifts)} shifts of {plan.basis.dataset}",
+        fontsize=12,
+    )
+    axes = figure.subplots(1, 2)
+    for axis, measure in zip(axes, PANELS, strict=True):
+        if plan.repeated is not None:
+            _campaigns(axis, plan, plan.repeated, measure)
+        else:
+            _panel(axis, plan, measure)
+        axis.set_title(PANELS[measure], fontsize=11)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.2)
+        _limits(axis, plan, measure)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    save_figure(path, figure)
+
+
+def _panel(axis: Any, plan: Plan, measure: str) -> None:
+    search = plan.search
+    assert search is not None
+    grid = search.grid
+    looks = _looks([one.method for one in search.points[0].expected])
+    for one in search.points[0].expected:
+        look, chosen = looks[one.method], one.method == plan.method
+        along = [_mean(point.of(one.method), measure) for point in search.points]
+        means = [mean.mean for mean in along]
+        if not one.private:  # a level, the same everywhere
+            axis.plot(grid, means, color=look.colour, ls=look.dashes, lw=1.4, label=str(one.method))
+            continue
+        axis.plot(
+            grid,
+            means,
+            **look.line,
+            ms=4,
+            lw=2.4 if chosen else 1.2,
+            zorder=4 if chosen else 2,
+            label=str(one.method),
+        )
+        if chosen:
+            low, high = [f.low for f in along], [f.high for f in along]
+            label = f"{one.method}: 10th–90th percentile of shifts"
+            axis.fill_between(grid, low, high, color=look.colour, alpha=0.15, lw=0, label=label)
+    axis.plot(
+        [getattr(plan.chosen, search.over)],
+        [_mean(plan.expected, measure).mean],
+        "o",
+        ms=12,
+        mfc="none",
+        mec="black",
+        mew=1.6,
+        zorder=5,
+        label="recommended",
+    )
+    if measure == "ece" and plan.target_ece is not None:
+        axis.axhline(plan.target_ece, color="black", lw=1, ls=":", label="target")
+    axis.set_xscale("log")
+    axis.set_xlabel(AXES[search.over])
+
+
+def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
+    """The best method of each budget; what needs no answers is the same in all campaigns."""
+    numbers = range(1, repeated.campaigns + 1)
+    for course in (repeated.population, repeated.person):
+        look = _BUDGETS[course.budget]
+        along = [_mean(point.of(course.method), measure) for point in course.points]
+        label = f'{course.method}, budget = "{course.budget}", ε = {spoken(course.epsilon)} in each'
+        chosen = course.budget == repeated.recommended
+        axis.plot(
+            numbers,
+            [mean.mean for mean in along],
+            **look.line,
+            ms=0 if repeated.campaigns > 60 else 5 if chosen else 8,
+            mfc=look.colour if chosen else "none",  # seen around the other where both are one
+            lw=2.4 if chosen else 1.2,
+            zorder=3 if chosen else 4,
+            label=label,
+        )
+        if chosen:
+            low, high = [f.low for f in along], [f.high for f in along]
+            axis.fill_between(
+                numbers,
+                low,
+                high,
+                color=look.colour,
+                alpha=0.15,
+                lw=0,
+                label="recommended: 10th–90th percentile of shifts",
+            )
+    looks = _looks([one.method for one in plan.point.expected if not one.private])
+    for method, look in looks.items():
+        level = _mean(plan.point.of(method), measure).mean
+        axis.axhline(level, color=look.colour, ls=look.dashes, lw=1.4, label=str(method))
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_xlim(0.5, repeated.campaigns + 0.5)
+    axis.set_xlabel("campaign")
+
+
+def _setting(plan: Plan) -> str:
+    point, repeated = plan.chosen, plan.repeated
+    sources = f"{point.sources:,} sources of {plan.samples:,} rows"
+    if repeated is None:
+        return f"{plan.method}, ε = {point.epsilon:g}, {sources}"
+    new = f"{100 * repeated.new_people:g}% new people"
+    return f"{sources}, {new}, ε = {repeated.epsilon:g} for {repeated.campaigns:,} campaigns"
+
+
+def _limits(axis: Any, plan: Plan, measure: str) -> None:
+    """What is worse than doing nothing need not be seen in full."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    nothing = _mean(plan.point.nothing_done, measure).mean
+    worst = _mean(plan.expected, measure).high
+    low = 0.0 if measure == "ece" else 0.9 * _mean(plan.expected, measure).low
+    axis.set_ylim(low, max(1.15 * nothing, 1.1 * worst))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _looks(methods: list[Variant]) -> dict[Variant, Style]:
+    return {
+        method: _PRIOR if method.method == PRIOR else style
+        for method, style in styles(methods).items()
+    }
+
+
+def _mean(expected: Expectation, measure: str) -> Mean:
+    mean: Mean = getattr(expected, measure)
+    return mean

@@ -1,0 +1,237 @@
+"""A plan in sentences that a data office can read; the ECE never stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privcal.advise.choose import Choice, best_without_data, judge, wins
+from privcal.advise.grid import LARGEST_EPSILON, Smallest
+from privcal.advise.plan import (
+    PRIOR,
+    RANGE,
+    Course,
+    Enough,
+    Expectation,
+    GridSearch,
+    Point,
+    Repeated,
+    Verdict,
+)
+from privcal.advise.turnover import Turnover
+from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.simulate.variants import Variant
+
+OPENING: dict[Verdict, str] = {
+    "yes": "Yes, there is enough data",
+    "barely": "There is barely enough data",
+    "no": "No, there is not enough data",
+}
+
+
+def recommendation(
+    choice: Choice, samples: int, target: float | None, search: GridSearch | None
+) -> str:
+    """Which method, which ε, and what it brings."""
+    method, point = _name(choice.method), choice.point
+    change = _change(point.nothing_done, point.of(choice.method))
+    setting = f"ε = {point.epsilon:g} at each of {point.sources:,} sources of {samples:,} rows"
+    verdict, without = judge(choice.method, point), best_without_data(point)
+    if target is None or search is None:
+        if verdict == "no":
+            return (
+                f"Spend no ε on this: {method} with {setting} brings {change}, and "
+                f"{_alternative(without)}, which needs no data, has {_both(without)}."
+            )
+        return f"Use {method} with {setting}: {change}."
+    if without.ece.mean <= target:
+        return (
+            f"No ε is needed for an ECE of {target:g}: {_alternative(without)}, which needs no data, has "
+            f"{_both(without)}, where {method} with {setting} has {_both(point.of(choice.method))}."
+        )
+    if not choice.reached:
+        return f"{_out_of_reach(search, point, samples, target)}; {method} with {setting} brings {change}."
+    return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
+
+
+def _least(search: GridSearch, found: Smallest, target: float) -> str:
+    what = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
+    if found.failed is None:
+        return f"the {what} tried, which reaches an ECE of {target:g}"
+    return f"the {what} that reaches an ECE of {target:g} ({found.failed:,g} does not)"
+
+
+def _out_of_reach(search: GridSearch, point: Point, samples: int, target: float) -> str:
+    lowest = min(search.found, key=lambda method: search.found[method].floor)
+    brier = search.points[-1].of(lowest).brier.mean
+    where = (
+        f"{point.sources:,} sources of {samples:,} rows and ε up to {LARGEST_EPSILON:g}"
+        if search.over == "epsilon"
+        else f"ε = {point.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
+    )
+    floor = search.found[lowest].floor
+    if floor <= target:
+        return (
+            f"An ECE of {target:g} with {where} costs more than it is worth: {_name(lowest)} has "
+            f"{floor:.3f}, but a worse Brier score ({brier:.3f}) than with nothing done"
+        )
+    return (
+        f"An ECE of {target:g} is out of reach with {where}: the lowest is {floor:.3f} "
+        f"({_name(lowest)}, Brier {brier:.3f})"
+    )
+
+
+def repeated(plan: Repeated, samples: int) -> str:
+    """Which budget, and what several campaigns bring with it."""
+    course, other = plan.course, plan.population
+    nothing, without = course.mean.nothing_done, best_without_data(course.mean)
+    use = (
+        f'{_name(course.method)} with budget = "{course.budget}" and ε = {spoken(course.epsilon)} '
+        f"in {_each(plan.campaigns)}, at each of {course.mean.sources:,} sources of {samples:,} rows"
+    )
+    change = f"{_change(nothing, course.expected)}{_when(course)}"
+    if course.budget == "person":
+        opening = ""
+        change += (
+            f"; with one budget for all, ε = {spoken(other.epsilon)} in each, "
+            f"{_both(other.expected)}"
+        )
+    else:
+        opening = _no_help(plan)
+    if judge(course.method, course.points[-1]) == "no":
+        return (
+            f"{opening}Spend no ε on this: {use} brings {change}, and {_alternative(without)}, which "
+            f"needs no data, has {_both(without)}."
+        )
+    return f"{opening}Use {use}: {change}."
+
+
+def _no_help(plan: Repeated) -> str:
+    person = plan.person
+    if plan.campaigns == 1:
+        return ""
+    if plan.new_people == 0:
+        return "Without new people a budget for each person is no better than one for all. "
+    if person.times == plan.campaigns:
+        return (
+            "New people do not help: no larger ε in each campaign is better in the mean and as "
+            "good in the last. "
+        )
+    return (
+        f'New people hardly help: budget = "person" with ε = {spoken(person.epsilon)} has '
+        f"{_both(person.expected)}, which is not clearly better than one budget for all. "
+    )
+
+
+def _each(campaigns: int) -> str:
+    return "one campaign" if campaigns == 1 else f"each of {campaigns:,} campaigns"
+
+
+def _when(course: Course) -> str:
+    """The same in all campaigns, or in the mean and in the last."""
+    if len(course.rows) == 1:
+        return ""
+    if len(set(course.rows)) == 1:
+        return " in every campaign"
+    return f" in the mean of the campaigns ({_both(course.last)} in the last)"
+
+
+def who(turnover: Turnover, person: Course) -> str:
+    """What is assumed of the people, and how many of them count with a budget for each."""
+    unit = (
+        "A row is a person here, and ε is a person's at each source, over all campaigns together."
+    )
+    if turnover.campaigns == 1:
+        return unit
+    new, later = turnover.new(), person.rows[person.times :]
+    come = (
+        "New people, who were not there at the campaign before and are like the others, have "
+        f"{_between(new, turnover.samples)} of the {turnover.samples:,} rows of a source; the "
+        "longest present leave first, nobody comes back, and at the first campaign everybody is "
+        "new."
+        if any(new)
+        else f"The {turnover.samples:,} rows of a source are of the same people in every campaign."
+    )
+    counts = (
+        "all rows count in every campaign"
+        if min(person.rows) == turnover.samples
+        else f"all rows count at first, {_between(later, turnover.samples)} from campaign "
+        f"{person.times + 1:,} on"
+    )
+    return (
+        f'{unit} {come} With budget = "person" and ε = {spoken(person.epsilon)} in each campaign '
+        f"a person counts {_times(person.times)} and then no more: {counts}."
+    )
+
+
+def spoken(epsilon: float) -> str:
+    """Three digits, rounded down: who asks with them may ask as often as planned."""
+    nano = to_nano(epsilon)
+    unit = 10 ** max(len(str(nano)) - 3, 0)
+    return f"{from_nano(nano // unit * unit):g}"
+
+
+def _between(values: Sequence[int], every: int) -> str:
+    low, high = min(values), max(values)
+    if low == every:
+        return "all"
+    if low == high:
+        return f"{low:,}"
+    return f"{low:,} {'or' if high == low + 1 else 'to'} {high:,}"
+
+
+def _times(many: int) -> str:
+    return {1: "once", 2: "twice"}.get(many, f"{many:,} times")
+
+
+def enough(verdict: Verdict, method: Variant, point: Point, when: str = "") -> Enough:
+    """Against doing nothing, and against the best map that needs no data."""
+    ours = point.of(method)
+    others = [point.nothing_done, point.without_data()]
+    counts = [wins(ours.ece.shifts, other.ece.shifts) for other in others]
+    shifts = len(ours.ece.shifts)
+    against = " and ".join(
+        f"{_alternative(other)} ({_both(other)}; ECE lower at {count} of {shifts} shifts)"
+        for other, count in zip(others, counts, strict=True)
+    )
+    how = {"yes": "clearly beats", "barely": "beats", "no": "does not beat both"}[verdict]
+    but = ", but not clearly" if verdict == "barely" else ""
+    sentence = f"{OPENING[verdict]}{when}: {_name(method)} ({_both(ours)}) {how} {against}{but}."
+    return Enough(verdict, sentence)
+
+
+def caveat(dataset: str, shifts: int, after: float, *, bundled: bool) -> str:
+    """`after`: the expected ECE of what is best at the setting."""
+    what = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
+    of = "the bundled network" if bundled else "the network of that archive"
+    seen = (
+        " The sketch's prior was chosen on another network, under 8 of the 15." if bundled else ""
+    )
+    return (
+        f"This plan rests on {what} and {of}, with sources that are alike; your shift may be milder "
+        f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "
+        f"what is expected at each.{seen} How good your model is today it cannot know: if its ECE "
+        f"is already below {after:.3f}, leave it alone."
+    )
+
+
+def _change(before: Expectation, after: Expectation) -> str:
+    return (
+        f"expected ECE {before.ece.mean:.3f} → {after.ece.mean:.3f}, "
+        f"Brier {before.brier.mean:.3f} → {after.brier.mean:.3f}"
+    )
+
+
+def _both(one: Expectation) -> str:
+    return f"ECE {one.ece.mean:.3f}, Brier {one.brier.mean:.3f}"
+
+
+def _name(method: Variant) -> str:
+    """A method as a person would say it."""
+    return f"{method.method} (with public rows)" if method.public_rows else str(method)
+
+
+def _alternative(one: Expectation) -> str:
+    """What needs no data, as a person would say it."""
+    if one.method.method != PRIOR:
+        return "doing nothing"
+    return "the sketch's prior map" + (" with public rows" if one.method.public_rows else "")

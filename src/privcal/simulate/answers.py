@@ -1,0 +1,118 @@
+"""A method answered by arithmetic: exact sums of simulated sources, and the noise of their average.
+
+The methods are those of a real calibration; the sums are the very integers that a Source would add
+up (`Query.contributions`). The noise of the average of d sources is drawn at once: a sum of d
+Laplace variables is a difference of two Gamma(d) variables. This is ordinary seeded noise: what is
+simulated is not a Source, protects nobody, and cannot be mistaken for one. Simulated sources do not
+lie, and nothing is left out of their averages as implausible (see `privcal.plausible`): a real
+calibration leaves out honest sources so seldom that it makes no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from privcal.maps import Map
+from privcal.methods.base import Ask, Batch, History, Method, drive
+from privcal.privacy.epsilon import MAX_EPSILON, NANO, to_nano
+from privcal.queries import GRID, Query
+from privcal.scores import BoolArray, FloatArray, Scores
+from privcal.sketch.reader import SketchReader
+
+Noise = Literal["each source"]
+"""Who adds noise. (A sum under encryption would need that of one source only.)"""
+
+
+class PrivateRows(Protocol):
+    """The rows of all sources together, in every trial."""
+
+    @property
+    def trials(self) -> int: ...
+
+    def sums(self, ask: Ask) -> FloatArray:
+        """The sums without noise over all sources, (trials, length), in grid points."""
+
+
+def run(
+    method: Method,
+    rows: PrivateRows,
+    sources: int,
+    epsilon: float,
+    rng: np.random.Generator,
+    noise: Noise = "each source",
+) -> Sequence[Map]:
+    """The map of every trial. An infinite ε is none: the same method without noise."""
+    noisy = math.isfinite(epsilon)
+    # A method that reckons with noise is told that there is next to none.
+    nano = to_nano(epsilon if noisy else MAX_EPSILON)
+    history = History(sources=sources)
+
+    def answer(asks: Sequence[Ask]) -> History:
+        for ask in asks:
+            average = rows.sums(ask) / (GRID * sources)
+            if noisy:
+                average += average_noise(rng, sources, ask, average.shape, noise)
+            history.append(average)
+        return history
+
+    return drive(method.run(Batch(rows.trials, nano, rng)), answer)
+
+
+def exactly(method: Method, scores: Scores) -> Map:
+    """The method's map from all these rows together, without noise and without privacy."""
+    return run(method, _OneSource(scores), 1, math.inf, np.random.default_rng(0))[0]
+
+
+def prior_map(public: Scores | None = None) -> Map:
+    """What a sketch gives where its answer says nothing: what is believed beforehand."""
+    reader = SketchReader.of(public)
+    nothing = np.zeros((1, reader.query.length))
+    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
+
+
+def average_noise(
+    rng: np.random.Generator,
+    sources: int,
+    ask: Ask,
+    shape: tuple[int, ...],
+    noise: Noise = "each source",
+) -> FloatArray:
+    """The noise in the average of `sources` answers, in the units of the question."""
+    scale = ask.query.bound / GRID * NANO / ask.nano_epsilon
+    gamma = rng.standard_gamma(noises(sources, noise), (2, *shape))
+    return np.asarray((gamma[0] - gamma[1]) * (scale / sources))
+
+
+def noises(sources: int, noise: Noise = "each source") -> int:
+    """The number of independent Laplace variables in the sum of all answers."""
+    return {"each source": sources}[noise]
+
+
+def by_temperature(
+    ask: Ask, trials: int, sums: Callable[[Query, BoolArray], FloatArray]
+) -> FloatArray:
+    """The sums of an ask, from those of its query at each temperature for the trials that ask there."""
+    if ask.temperatures is None:
+        return sums(ask.query, np.ones(trials, bool))
+    found = np.empty((trials, ask.query.length))
+    for temperature in np.unique(ask.temperatures):
+        here = ask.temperatures == temperature
+        found[here] = sums(ask.query.at(temperature), here)
+    return found
+
+
+class _OneSource:
+    """One trial in which one source holds all rows."""
+
+    trials = 1
+
+    def __init__(self, scores: Scores) -> None:
+        self.scores = scores
+
+    def sums(self, ask: Ask) -> FloatArray:
+        query = ask.for_run(0)
+        return query.contributions(self.scores).sum(query.length)[None, :].astype(np.float64)

@@ -1,0 +1,131 @@
+"""Logit archives: what is simulated on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcal.checks import whole
+from privcal.datasets import CIFAR10C, NOT_SHIFTS
+from privcal.errors import InputError
+from privcal.scores import Scores
+
+CLEAN = "clean"
+"""The shift of the unperturbed scores."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One model's logits under several shifts, in one or more .npz files.
+
+    Arrays are read when they are asked for, so an archive may be larger than memory.
+    """
+
+    files: tuple[Path, ...]
+    where: dict[str, Path] = field(hash=False)
+    """The file that holds each shift."""
+    dataset: str
+    severity: int | None
+    digest: str
+    """Identifies the contents, so that results are not continued with other data."""
+
+    @property
+    def shifts(self) -> list[str]:
+        return list(self.where)
+
+    def scores(self, shift: str) -> Scores:
+        if shift not in self.where:
+            raise InputError(f"there is no shift {shift!r}; there are {', '.join(self.where)}")
+        path = self.where[shift]
+        with _open(path) as archive:
+            logits = _member(path, archive, shift)
+            if logits.dtype == np.float16:
+                logits = logits.astype(np.float32)  # once, not anew at every temperature
+            try:
+                return Scores(logits=logits, labels=_member(path, archive, "labels"))
+            except InputError as error:
+                raise InputError(f"{path}, {shift}: {error}") from None
+
+
+def read_archive(paths: Sequence[str | Path] = ()) -> Archive:
+    """Open an archive of one or several parts; without paths, the bundled CIFAR-10-C one.
+
+    Each part is an .npz file with `labels`, one (rows, classes) array of logits for each shift
+    (`clean` is the unperturbed one), and optionally `meta`, a JSON text that names the
+    `dataset` and the `severity`.
+    """
+    if not paths:
+        with as_file(files("privcal.datasets") / CIFAR10C) as bundled:
+            return _read([bundled])
+    return _read([Path(p) for p in paths])
+
+
+def _read(paths: list[Path]) -> Archive:
+    facts: dict[str, Any] = {}
+    where: dict[str, Path] = {}
+    digest = hashlib.sha256()
+    labels: Any = None
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"there is no file {path}")
+        with _open(path) as archive:
+            if "labels" not in archive.files:
+                raise InputError(f"{path} holds no labels")
+            mine = _member(path, archive, "labels")
+            if labels is not None and not np.array_equal(labels, mine):
+                raise InputError(f"{path} has other labels than {paths[0]}; parts must agree")
+            labels = mine
+            if "meta" in archive.files:
+                facts = {**facts, **_meta(path, _member(path, archive, "meta"))}
+            for shift in archive.files:
+                if shift in NOT_SHIFTS:
+                    continue
+                if shift in where:
+                    raise InputError(f"shift {shift!r} is in {where[shift]} and again in {path}")
+                where[shift] = path
+        digest.update(path.read_bytes())
+    if not where:
+        raise InputError(f"{paths[0]} holds no logits")
+    # The unperturbed scores last, as in the paper's tables.
+    ordered = {s: where[s] for s in sorted(where, key=lambda s: (s == CLEAN, s))}
+    # Without a name of its own: that of the file, or of the folder where there are parts.
+    name = paths[0].stem if len(paths) == 1 else paths[0].resolve().parent.name
+    dataset = str(facts.get("dataset") or name)
+    severity = facts.get("severity")
+    return Archive(tuple(paths), ordered, dataset, severity, digest.hexdigest()[:16])
+
+
+def _open(path: Path) -> Any:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except Exception as error:
+        raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
+    if isinstance(loaded, np.ndarray):
+        raise InputError(f"{path} is not a readable .npz file: it holds one array without a name")
+    return loaded
+
+
+def _member(path: Path, archive: Any, name: str) -> Any:
+    try:
+        return archive[name]
+    except Exception as error:
+        raise InputError(f"{name} in {path} cannot be read: {error}") from None
+
+
+def _meta(path: Path, entry: Any) -> dict[str, Any]:
+    try:
+        facts = json.loads(str(entry))
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise InputError(f"meta in {path} is not a JSON object")
+    if facts.get("severity") is not None:
+        whole(f"severity in the meta of {path}", facts["severity"])
+    return facts

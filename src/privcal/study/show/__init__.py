@@ -1,0 +1,1 @@
+"""A study as tables, figures and one HTML page."""

@@ -1,0 +1,409 @@
+"""A study's figures: the paper's panels for each shift, an overview, and the factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcal.files import replacing
+from privcal.scores import FloatArray
+from privcal.simulate.archive import CLEAN
+from privcal.simulate.variants import Variant
+from privcal.study.results import MEASURES, Curve, Results, defaults, number, point
+from privcal.study.show.styles import Style, styles
+from privcal.study.show.tables import OPTION_WORDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SWEEP_NAMES = {
+    "sources": "private sources",
+    "samples": "samples at each source",
+    "epsilon": "ε",
+    "skew": "skew (smaller: sources less alike)",
+}
+BAND = 1.96
+"""Standard errors on each side of a line: a 95 % interval of the mean over trials."""
+
+RC: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titley": 1.02,  # placed by hand, which spares measuring every label
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "svg.fonttype": "none",  # text stays text: searchable, and set in the reader's font
+    "svg.hashsalt": "privcal",  # the same results give the same file
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that is drawn when it is asked for."""
+
+    name: str
+    caption: str
+    build: Callable[[], Figure]
+    shift: str | None = None
+    """The one it is about, where it is about one."""
+
+
+def draw(results: Results, folder: str | Path) -> list[Path]:
+    """Write every figure as PNG and SVG; the folder is made if there is none."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for picture in pictures(results):
+        with drawing():
+            figure = picture.build()
+            for ending in ("png", "svg"):
+                path = folder / f"{picture.name}.{ending}"
+                with replacing(path) as part:
+                    save(figure, part, ending)
+                found.append(path)
+    return found
+
+
+def pictures(results: Results) -> Iterator[Picture]:
+    """The average over perturbations and the overview first, then each shift."""
+    if results.is_factors:
+        yield from _factor_pictures(results)
+        return
+    bands = f"Bands: ±{BAND} standard errors over {results.trials} trials."
+    if results.perturbations:
+        count = len(results.perturbations)
+        yield Picture(
+            "mean",
+            f"{results.title}, mean of {count} perturbations. {bands} The scale of the ECE is logarithmic.",
+            lambda: _panels(results, None),
+        )
+    yield Picture(
+        "overview",
+        f"{results.title}: ECE at every shift, on one logarithmic scale. {bands}",
+        lambda: _overview(results),
+    )
+    for shift in results.shifts:
+        yield Picture(
+            f"shift-{shift}",
+            f"{results.title}, {spoken(shift)}. {bands} The scale of the ECE is logarithmic.",
+            lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
+            shift,
+        )
+
+
+def drawing() -> Any:
+    """The settings figures are built and saved under."""
+    from matplotlib import rc_context
+
+    return rc_context(RC)
+
+
+def save(figure: Figure, to: Any, ending: str) -> None:
+    metadata = {"Date": None} if ending == "svg" else None
+    figure.savefig(to, format=ending, dpi=200, metadata=metadata)
+
+
+def spoken(shift: str) -> str:
+    return "unperturbed" if shift == CLEAN else shift.replace("_", " ")
+
+
+# --- one shift ---------------------------------------------------------------------------
+
+
+def _panels(results: Results, shift: str | None) -> Figure:
+    """A row for each measure, a column for each sweep."""
+    looks = styles(results.variants)
+    sweeps = results.sweeps
+    columns = 4 if len(sweeps) > 2 else 2
+    legend_rows = -(-len(looks) // columns)
+    width = 1.0 + 2.1 * max(len(sweeps), 1.3)
+    height = 0.9 + 1.6 * len(MEASURES) + 0.17 * legend_rows
+    figure = _figure(width, height)
+    axes = figure.subplots(len(MEASURES), len(sweeps), sharey="row", squeeze=False)
+    for column, sweep in enumerate(sweeps):
+        for row, measure in enumerate(MEASURES):
+            axis = axes[row, column]
+            for variant, style in looks.items():
+                _line(axis, results.curve(variant, sweep, shift), measure, style)
+            if column == 0:
+                axis.set_ylabel(MEASURES[measure])
+                axis.yaxis.set_label_coords(-0.48 * len(sweeps) / (width - 0.72), 0.5)
+            if sweep == "skew":
+                _log_skew(axis, results.curve(results.variants[0], sweep, shift).x)
+            axis.tick_params(labelbottom=row == len(MEASURES) - 1)
+        axes[0, column].set_title(results.constants(sweep))
+        axes[-1, column].set_xlabel(SWEEP_NAMES[sweep])
+    _log(axes[0, 0])
+    for axis in axes[1:, 0]:
+        axis.locator_params(axis="y", nbins=5)
+    name = f"mean of {len(results.perturbations)} perturbations" if shift is None else spoken(shift)
+    figure.suptitle(f"{results.dataset}, {name}", fontsize=9, y=1 - 0.08 / height, va="top")
+    _legend(figure, looks, columns)
+    figure.subplots_adjust(
+        left=0.62 / width,
+        right=1 - 0.1 / width,
+        top=1 - 0.46 / height,
+        bottom=(0.5 + 0.17 * legend_rows) / height,
+        wspace=0.08,
+        hspace=0.08,
+    )
+    return figure
+
+
+def _line(axis: Any, curve: Curve, measure: str, style: Style, size: float | None = None) -> None:
+    # A marker for every point of a long sweep would hide the line.
+    every = max(1, -(-len(curve.x) // 10))
+    more = {} if size is None else {"markersize": size, "linewidth": 0.9}
+    axis.plot(
+        curve.x, curve.of(measure), markevery=every, markeredgewidth=0.9, **style.line, **more
+    )
+    _band(axis, curve, measure, style)
+
+
+def _log_skew(axis: Any, x: FloatArray) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(x, [number(v) for v in x])
+    axis.minorticks_off()
+
+
+def _band(axis: Any, curve: Curve, measure: str, style: Style) -> None:
+    y, se = curve.of(measure), curve.se(measure)
+    if not np.isfinite(se).all():
+        return
+    low = np.maximum(y - BAND * se, 1e-4)  # a log axis has no zero
+    high = y + BAND * se
+    axis.fill_between(curve.x, low, high, color=style.colour, alpha=0.2, linewidth=0)
+
+
+def _log(axis: Any, ticks: Sequence[float] = (1, 2, 3, 5)) -> None:
+    """A log axis, its ticks in plain figures."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=ticks))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
+
+
+# --- all shifts --------------------------------------------------------------------------
+
+
+def _overview(results: Results) -> Figure:
+    """A row for each shift, a column for each sweep, in two halves side by side."""
+    looks = styles(results.variants)
+    sweeps, shifts = results.sweeps, results.shifts
+    halves = 2 if len(shifts) > 4 else 1
+    rows = -(-len(shifts) // halves)
+    columns = 5 if len(sweeps) > 2 else 3
+    legend_rows = -(-len(looks) // columns)
+    # As wide as the line of what is constant needs.
+    width = halves * max(0.75 + 1.15 * len(sweeps), 4.6 / halves)
+    height = 1.25 * rows + 0.75 + 0.18 * legend_rows
+    figure = _figure(width, height)
+    top, bottom = 1 - 0.6 / height, (0.45 + 0.18 * legend_rows) / height
+    each = None
+    for half in range(halves):
+        mine = shifts[half * rows : (half + 1) * rows]
+        grid = figure.add_gridspec(
+            rows,
+            len(sweeps),
+            left=(half + 0.7 / (width / halves)) / halves,
+            right=(half + 1) / halves - 0.08 / width,
+            top=top,
+            bottom=bottom,
+            wspace=0.1,
+            hspace=0.12,
+        )
+        for row, shift in enumerate(mine):
+            for column, sweep in enumerate(sweeps):
+                axis = figure.add_subplot(grid[row, column], sharey=each)
+                each = each or axis
+                for variant, style in looks.items():
+                    _line(axis, results.curve(variant, sweep, shift), "ece", style, 2.2)
+                if sweep == "skew":
+                    _log_skew(axis, results.curve(results.variants[0], sweep, shift).x)
+                axis.tick_params(
+                    labelleft=column == 0, labelbottom=row == len(mine) - 1, labelsize=6, length=2
+                )
+                if column == 0:
+                    axis.set_ylabel(spoken(shift), fontsize=7.5)
+                if row == 0:
+                    axis.set_title(sweep if sweep != "epsilon" else "ε", fontsize=7.5)
+    _log(each, (1, 2, 5))
+    figure.suptitle(f"{results.dataset}: ECE", fontsize=9, y=1 - 0.06 / height, va="top")
+    constant = "; ".join(
+        f"{'ε' if sweep == 'epsilon' else sweep} "
+        f"{'varies' if sweep == 'skew' else 'vary'}: {results.constants(sweep)}"
+        for sweep in sweeps
+    )
+    figure.text(0.5, 1 - 0.24 / height, constant, fontsize=7, ha="center", va="top")
+    _legend(figure, looks, columns)
+    return figure
+
+
+# --- factors -----------------------------------------------------------------------------
+
+
+def _factor_pictures(results: Results) -> Iterator[Picture]:
+    if not results.perturbations:
+        return
+    count = len(results.perturbations)
+    bands = f" Bands: ±{BAND} standard errors over {results.trials} trials."
+    for measure, name in MEASURES.items():
+        yield Picture(
+            f"factors-{measure}",
+            f"{results.title}: {name} by factor, mean of {count} perturbations. Filled markers: "
+            f"with noise; hollow and dotted: the same method without.{bands}",
+            lambda measure=measure: _factors(results, measure),  # type: ignore[misc]
+        )
+
+
+def _factors(results: Results, measure: str) -> Figure:
+    variants, usual = results.variants, defaults(results.variants)
+    looks = styles([Variant(v.method) for v in usual])
+    options = list(dict.fromkeys(name for v in variants for name in v.names))
+    swept = [s for s in ("sources", "epsilon") if s in results.sweeps]
+    panels = len(options) + len(swept)
+    columns = min(3, panels)
+    rows = -(-panels // columns)
+    legend_rows = -(-len(looks) // 4) + 1
+    width, height = 0.7 + 2.2 * columns, 2.2 * rows + 0.62 + 0.18 * legend_rows
+    figure = _figure(width, height)
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axis in axes.flat[panels:]:
+        axis.set_axis_off()
+    for axis, option in zip(axes.flat, options, strict=False):
+        _option(axis, results, option, [v for v in variants if option in v.names], measure)
+    for axis, sweep in zip(axes.flat[len(options) :], swept, strict=False):
+        for v in usual:
+            _swept(axis, results.curve(v, sweep), measure, looks[Variant(v.method)])
+        axis.set_title(
+            f"{'more data' if sweep == 'sources' else 'higher ε'} ({results.constants(sweep)})"
+        )
+        axis.set_xlabel(SWEEP_NAMES[sweep])
+    for axis in axes[:, 0]:
+        axis.set_ylabel(MEASURES[measure])
+    if measure == "ece":
+        _log(axes[0, 0])
+    _legend(figure, looks, 4, noise=True)
+    figure.suptitle(
+        f"{results.dataset}: {MEASURES[measure]}", fontsize=9, y=1 - 0.06 / height, va="top"
+    )
+    figure.subplots_adjust(
+        left=0.55 / width,
+        right=1 - 0.1 / width,
+        top=1 - 0.62 / height,
+        bottom=(0.62 + 0.18 * legend_rows) / height,
+        wspace=0.08,
+        hspace=0.62,
+    )
+    return figure
+
+
+def _option(
+    axis: Any, results: Results, option: str, variants: Sequence[Variant], measure: str
+) -> None:
+    """An option's values along x, at the middle ε and without noise."""
+    sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
+    values = list(dict.fromkeys(v.value(option) for v in variants))
+    numbers = not any(isinstance(value, str) for value in values)
+    ticks = {value: float(value) if numbers else float(i) for i, value in enumerate(values)}
+    looks = styles([Variant(method) for method in dict.fromkeys(v.method for v in variants)])
+    shown = ""
+    for plain, style in looks.items():
+        mine = [v for v in variants if v.method == plain.method]
+        curves = [results.curve(v, sweep) for v in mine]
+        x = np.array([ticks[v.value(option)] for v in mine])
+        middle = middle_of(curves[0].x)
+        shown = f"{results.constants(sweep)}, {point(sweep, curves[0].x[middle])}"
+        for index in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
+            names = [field.name for field in fields(Curve)][1:]
+            taken = Curve(
+                x, *(np.array([getattr(c, name)[index] for c in curves]) for name in names)
+            )
+            _mark(axis, taken, measure, style, noise=bool(np.isfinite(curves[0].x[index])))
+    title = OPTION_WORDS.get(option, option).split(",")[0]
+    axis.set_title(f"{title}\n({shown})")
+    axis.set_xlabel(option)
+    low, high = min(ticks.values()), max(ticks.values())
+    if low > 0 and high >= 12 * low:
+        axis.set_xscale("log")
+    axis.set_xticks(list(ticks.values()), list(dict.fromkeys(v.text(option) for v in variants)))
+    axis.minorticks_off()
+    if low == 0:
+        axis.set_xlim(-0.5, len(values) - 0.5)
+
+
+def middle_of(x: FloatArray) -> int:
+    """The index of the middle value among the finite ones."""
+    return int(np.isfinite(x).sum() - 1) // 2 if np.isfinite(x).any() else 0
+
+
+def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
+    finite = np.isfinite(curve.x)
+    _mark(axis, curve.part(finite), measure, style, noise=True)
+    x = curve.x[finite]
+    wide = x.max() >= 20 * x.min()
+    if wide:
+        axis.set_xscale("log")
+    if finite.all():
+        axis.set_xticks(x, [number(v) for v in x])
+    else:
+        # Without noise: to the right of the last ε, set apart.
+        beyond = x.max() * (3.0 if wide else 1.3)
+        rest = replace(curve.part(~finite), x=np.array([beyond]))
+        _mark(axis, rest, measure, style, noise=False)
+        axis.set_xticks([*x, beyond], [*map(number, x), "no\nnoise"])
+    axis.minorticks_off()
+
+
+def _mark(axis: Any, curve: Curve, measure: str, style: Style, noise: bool) -> None:
+    look = dict(style.line)
+    if not noise:
+        look |= {"linestyle": ":", "markerfacecolor": "white"}
+    axis.plot(curve.x, curve.of(measure), markeredgewidth=0.9, **look)
+    _band(axis, curve, measure, style)
+
+
+# --- small things ------------------------------------------------------------------------
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def _legend(figure: Any, looks: dict[Variant, Style], columns: int, noise: bool = False) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], label=str(v), **style.line) for v, style in looks.items()]
+    if noise:
+        grey: dict[str, Any] = {"color": "#444444", "marker": "o"}
+        lines += [
+            Line2D([], [], label="with noise", **grey),
+            Line2D([], [], label="no noise", linestyle=":", markerfacecolor="white", **grey),
+        ]
+    figure.legend(
+        handles=lines,
+        loc="lower center",
+        ncols=min(columns, len(lines)),
+        frameon=False,
+        handlelength=2.6,
+        columnspacing=1.4,
+        borderaxespad=0.1,
+    )

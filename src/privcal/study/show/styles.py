@@ -1,0 +1,64 @@
+"""How a method looks in every figure: its colour, marker and dashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privcal import methods
+from privcal.simulate.variants import Variant
+from privcal.study.grids import OWN_FITS
+
+
+@dataclass(frozen=True)
+class Style:
+    colour: str
+    marker: str
+    dashes: str | tuple[int, tuple[int, ...]] = "-"
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """For `axis.plot`."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
+
+
+# Okabe and Ito's colours, told apart by colour-blind readers too. Acc-T is red in the paper;
+# the two that ask nothing are grey and black and dashed.
+FIXED = {
+    "uncalibrated": Style("#7a7a7a", "x", "--"),
+    "one-source": Style("#000000", "o", "--"),
+    "histogram-binning": Style("#56B4E9", "s"),
+    "ece-t": Style("#009E73", "^"),
+    "nll-t": Style("#0072B2", "v"),
+    "acc-t": Style("#D55E00", "D"),
+    # Ours, beside the paper's.
+    "one-source-nll": Style("#E69F00", "<"),
+    "one-hot-binning": Style("#CC79A7", ">"),
+    "sketch": Style("#882255", "*"),
+}
+COLOURS = ("#999933", "#332288", "#44AA99", "#AA4499", "#661100")
+MARKERS = ("<", ">", "*", "P", "d", "X", "p")
+DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (4, 1, 1, 1)), (0, (1, 1)))
+
+
+def styles(variants: Sequence[Variant]) -> dict[Variant, Style]:
+    """A style for each method: the paper's and some of ours have theirs, others get one by their
+    index, and a method with public rows is dashed in its own colour.
+
+    The index is that in the list of all methods, so that a study of some of them looks the same
+    as one of all; methods that are in the results but not installed here come after.
+    """
+    plain = [v.method if v.public_rows else str(v) for v in variants]
+    rest = dict.fromkeys(n for n in (*OWN_FITS, *methods.names(), *plain) if n not in FIXED)
+    looks = dict(FIXED)
+    for index, name in enumerate(rest):
+        looks[name] = Style(
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+            DASHES[index // len(COLOURS) % len(DASHES)],
+        )
+    return {
+        v: replace(looks[name], dashes="--") if v.public_rows else looks[name]
+        for v, name in zip(variants, plain, strict=True)
+    }

@@ -1,0 +1,255 @@
+"""A study's folder: `study.json` says what it is, `parts/` grows, tables are collected at the end."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privcal.errors import InputError
+from privcal.files import replacing
+from privcal.simulate.measure import Measured
+from privcal.simulate.variants import Variant, with_public
+from privcal.study.exact import EXACT
+from privcal.study.grids import FACTOR_VARIANTS, Setting
+from privcal.study.results import Results
+
+if TYPE_CHECKING:
+    import polars as pl
+
+VERSION = 2
+COLUMNS = (
+    "dataset",
+    "shift",
+    "severity",
+    "sweep",
+    "sources",
+    "samples",
+    "epsilon",
+    "method",
+    "trials",
+    "ece_mean",
+    "ece_se",
+    "brier_mean",
+    "aurc_mean",
+    "brier_se",
+    "aurc_se",
+    "skew",
+)
+EXACT_COLUMNS = (
+    "shift",
+    "method",
+    "halves",
+    "accuracy",
+    "ece_mean",
+    "ece_se",
+    "brier_mean",
+    "aurc_mean",
+)
+EXACT_FITS = "exact"
+"""The name of the piece that is not a method's."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the numbers of a study."""
+
+    dataset: str
+    severity: int | None
+    digest: str
+    grid: str
+    settings: list[Setting]
+    methods: list[Variant]
+    shifts: list[str]
+    trials: int
+    seed: int
+    public_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"version": VERSION, **asdict(self), "methods": [str(v) for v in self.methods]}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A piece of a study that finished: one method (or the exact fits) at one shift."""
+
+    shift: str
+    variant: Variant | None
+    """None: the exact fits."""
+    rows: list[dict[str, Any]]
+    runs: int
+
+    @property
+    def label(self) -> str:
+        return EXACT_FITS if self.variant is None else str(self.variant)
+
+
+class Folder:
+    """The folder of a study that runs."""
+
+    def __init__(self, path: Path, config: Config, keep_trials: bool) -> None:
+        self.path, self.config, self.keep_trials = path, config, keep_trials
+        self.parts = path / "parts"
+        file = path / "study.json"
+        facts = json.loads(json.dumps({**config.to_dict(), "keep_trials": keep_trials}))
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file; a study needs a folder")
+        if file.exists():
+            before = _json(file)
+            if before != facts:
+                changed = sorted(k for k in facts if before.get(k) != facts[k])
+                raise InputError(
+                    f"{path} holds another study ({', '.join(changed)} differ); choose another folder"
+                )
+        elif path.exists() and any(path.iterdir()):
+            raise InputError(f"{path} is not empty and holds no study; choose another folder")
+        self.parts.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            with replacing(file) as part:
+                part.write_text(json.dumps(facts, indent=2))
+
+    def _part(self, shift: str, label: str) -> Path:
+        return (
+            self.parts / f"{zlib.crc32(shift.encode()):08x}-{zlib.crc32(label.encode()):08x}.json"
+        )
+
+    def finished(self, shift: str, variant: Variant | None) -> bool:
+        return self._part(shift, Done(shift, variant, [], 0).label).exists()
+
+    def add(self, piece: Done) -> None:
+        with replacing(self._part(piece.shift, piece.label)) as part:
+            part.write_text(json.dumps(piece.rows))
+
+    def collect(self) -> pl.DataFrame:
+        """All parts into `results.parquet`, `exact.parquet` and, if kept, `trials.parquet`."""
+        import polars as pl
+
+        rows: list[dict[str, Any]] = []
+        exact: list[dict[str, Any]] = []
+        for shift in self.config.shifts:
+            for label in [*map(str, self.config.methods), EXACT_FITS]:
+                file = self._part(shift, label)
+                if file.exists():
+                    (exact if label == EXACT_FITS else rows).extend(_json(file))
+        frame = in_order(rows, self.config)
+        tables = {"results": frame.select(COLUMNS)}
+        if exact:
+            tables["exact"] = pl.DataFrame(exact, infer_schema_length=None)
+        if self.keep_trials:
+            keep = (*COLUMNS[:8], "skew")
+            tables["trials"] = (
+                frame.with_columns(trial=pl.int_ranges(pl.col("trials")))
+                .select(*keep, "trial", *Measured._fields)
+                .explode("trial", *Measured._fields)
+            )
+        for name, table in tables.items():
+            with replacing(self.path / f"{name}.parquet") as part:
+                table.write_parquet(part)
+        return tables["results"]
+
+
+def in_order(rows: list[dict[str, Any]], config: Config) -> pl.DataFrame:
+    """The rows in the order of the configuration, however many processes there were."""
+    import polars as pl
+
+    shifts = {s: i for i, s in enumerate(config.shifts)}
+    methods = {str(v): i for i, v in enumerate(config.methods)}
+    sweeps = {s: i for i, s in enumerate(dict.fromkeys(x.sweep for x in config.settings))}
+    return pl.DataFrame(rows, infer_schema_length=None).sort(
+        pl.col("shift").replace_strict(shifts),
+        pl.col("method").replace_strict(methods),
+        pl.col("sweep").replace_strict(sweeps),
+        "sources",
+        "samples",
+        "epsilon",
+        "skew",
+    )
+
+
+# --- reading -----------------------------------------------------------------------------
+
+
+def load(folder: str | Path) -> Results:
+    """Read a finished study; a missing, unfinished or damaged one is an `InputError`."""
+    folder = Path(folder)
+    file = folder / "study.json"
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    if not file.is_file():
+        raise InputError(f"{folder} holds no study (there is no study.json)")
+    config = _config(file)
+    if not (folder / "results.parquet").is_file():
+        raise InputError(
+            f"the study in {folder} is not finished; run the same `privcal study run` again to go on"
+        )
+    results = _frame(folder / "results.parquet", COLUMNS)
+    expected = len(config["shifts"]) * len(config["settings"]) * len(config["methods"])
+    cells = results.select("shift", "method").unique().rows()
+    missing = {(s, m) for s in config["shifts"] for m in config["methods"]} - set(cells)
+    if missing or len(results) != expected:
+        raise InputError(
+            f"{folder / 'results.parquet'} has {len(results)} of {expected} rows; delete it and "
+            "run the study again"
+        )
+    exact = folder / "exact.parquet"
+    return Results(
+        config, _variants(config), results, _exact(exact, config) if exact.is_file() else None
+    )
+
+
+def _variants(config: dict[str, Any]) -> list[Variant]:
+    """The variants of a study, found by their names among all that a study can have run."""
+    names = config["methods"]
+    public = (with_public(name, config.get("public_rows", 0)) for name in names)
+    known = {str(variant): variant for variant in (*FACTOR_VARIANTS, *public)}
+    return [known.get(name, Variant(name)) for name in names]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    wanted = {"dataset", "severity", "grid", "settings", "methods", "shifts", "trials"}
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict) or not wanted <= set(config):
+        raise InputError(f"{path} is damaged; run the study again in another folder")
+    if config.get("version") != VERSION:
+        raise InputError(
+            f"{path} is of another version of privcal ({config.get('version')!r}, not {VERSION}); "
+            "run the study again in another folder"
+        )
+    return config
+
+
+def _exact(path: Path, config: dict[str, Any]) -> pl.DataFrame:
+    frame = _frame(path, EXACT_COLUMNS)
+    wanted = {(s, m) for s in config["shifts"] for m in EXACT}
+    if wanted - set(frame.select("shift", "method").rows()):
+        raise InputError(f"{path} lacks some shifts; delete it and run the study again")
+    return frame
+
+
+def _frame(path: Path, columns: Sequence[str]) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path)
+    except Exception:
+        raise InputError(
+            f"{path} is damaged or cut short; delete it and run the study again"
+        ) from None
+    lost = [c for c in columns if c not in frame.columns]
+    if lost:
+        raise InputError(f"{path} has no column {', '.join(lost)}; run the study again")
+    return frame
+
+
+def _json(path: Path) -> Any:
+    # Not `documents.read_json`: an infinite skew, or the error of a single trial, is no JSON there.
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is damaged; delete it and run the study again") from None
