@@ -223,7 +223,11 @@ def test_every_method_of_the_paper_is_there() -> None:
     ("name", "options", "says"),
     [
         ("acct", {}, "there is no method 'acct'; there are uncalibrated"),
-        ("acc-t", {"bins": 3}, "has no option 'bins'; its options are iterations=5 bounds=0.5,3 search=golden"),
+        (
+            "acc-t",
+            {"bins": 3},
+            "has no option 'bins'; its options are iterations=5 bounds=0.5,3 search=golden",
+        ),
         ("uncalibrated", {"x": 1}, "it has no options"),
         ("acc-t", {"iterations": 0}, "iterations must be"),
         ("acc-t", {"iterations": 2.0}, "iterations must be"),
