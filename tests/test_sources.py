@@ -582,6 +582,10 @@ def test_from_python_nobodys_private_rows_are_taken_as_public_ones(tmp_path: Pat
         copy = Path(shutil.copy(private, tmp_path / "clean.npz"))
         with pytest.raises(privcal.InputError, match="would get no privacy"):
             privcal.open_sources([asked], public=privcal.read_scores(copy))
+    new = save(tmp_path / "new.npz", rows=80, seed=2)  # no ledger knows it yet
+    with pytest.raises(privcal.InputError, match="would get no privacy"):
+        privcal.open_sources([new], new_ledgers=True, per_row=True, public=privcal.read_scores(new))
+    assert not Path(f"{new}.ledger").exists()
     clean = save(tmp_path / "public.npz", rows=80, seed=1)
     [source] = privcal.open_sources([asked], public=privcal.read_scores(clean))
     with pytest.raises(privcal.InputError, match="would get no privacy"):

@@ -216,7 +216,12 @@ def test_an_interrupted_run_is_not_forgotten_for_another(
     with monkeypatch.context() as disk:
         disk.setattr(privcal.maps.Map, "save", lambda self, path: 1 / 0)
         run("calibrate", *clinics, *NEW, *out)
-    for more in (("--campaign", "feb"), ("--epsilon", 0.5), ("--method", "nll-t")):
+    for more in (
+        ("--campaign", "feb"),
+        ("--epsilon", 0.5),
+        ("--method", "nll-t"),
+        ("--option", "iterations=4"),
+    ):
         code, _, stderr = run("calibrate", *clinics, *out, *more)
         assert (code, "was begun with" in stderr) == (2, True)
     assert run("calibrate", *clinics[:2], *out)[0] == 2  # other sources

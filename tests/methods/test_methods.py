@@ -228,7 +228,11 @@ USELESS = privcal.Scores(logits=np.tile([[0.0, 9.0]], (60, 1)), labels=[0, 1] * 
     ("name", "options", "says"),
     [
         ("acct", {}, "there is no method 'acct'; there are uncalibrated"),
-        ("acc-t", {"bins": 3}, "has no option 'bins'; its options are iterations, bounds, search"),
+        (
+            "acc-t",
+            {"bins": 3},
+            "has no option 'bins'; its options are iterations=5 bounds=0.5,3 search=golden",
+        ),
         ("uncalibrated", {"x": 1}, "it has no options"),
         ("acc-t", {"iterations": 0}, "iterations must be"),
         ("acc-t", {"iterations": 2.0}, "iterations must be"),
