@@ -78,7 +78,7 @@ class Panel:
     def __init__(
         self, honest: Sequence[Scores], liars: int, lie: Lie, side: float, seed: int
     ) -> None:
-        self.names = [f"hospital-{i}" for i in range(len(honest))]
+        self.names: Sequence[str] = [f"hospital-{i}" for i in range(len(honest))]
         self._honest = dict(zip(self.names, honest, strict=True))
         self._liars, self._lie, self._side = self.names[len(honest) - liars :], lie, side
         self._seed = seed

@@ -45,7 +45,7 @@ SOURCES, SAMPLES = 50, 30
 
 
 def run() -> None:
-    archives = {"CIFAR-10-C": ()}
+    archives: dict[str, tuple[str, ...]] = {"CIFAR-10-C": ()}
     if parts := os.environ.get("PRIVCAL_TINY_IMAGENET"):
         archives["Tiny-ImageNet-C"] = tuple(parts.split(":"))
     else:
@@ -115,18 +115,18 @@ def _quality(name: str, files: Sequence[str]) -> None:
                     (
                         m,
                         f"{median[m]:.4f}",
-                        f"{t['ece_mean'].mean():.4f}",
+                        f"{t['ece_mean'].to_numpy().mean():.4f}",
                         f"{brier[m]:.4f}",
-                        f"{t['aurc_mean'].mean():.4f}",
+                        f"{t['aurc_mean'].to_numpy().mean():.4f}",
                     )
                     for m, t in of.items()
                 ),
                 (
                     "acc-t, exact, no privacy",
                     f"{best:.4f}",
-                    f"{truth['ece_mean'].mean():.4f}",
+                    f"{truth['ece_mean'].to_numpy().mean():.4f}",
                     f"{best_brier:.4f}",
-                    f"{truth['aurc_mean'].mean():.4f}",
+                    f"{truth['aurc_mean'].to_numpy().mean():.4f}",
                 ),
             ],
         )
@@ -164,7 +164,7 @@ def _scaled(name: str, files: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "scaled.npz"
             logits = {s: scale * archive.scores(s).outputs.array for s in [*held, "clean"]}
-            np.savez(file, labels=archive.scores("clean").labels, **logits)
+            np.savez(file, labels=archive.scores("clean").labels, **logits)  # type: ignore[arg-type]
             found = study.run([file], methods=COMPARED, public_rows=PUBLIC, trials=100, shifts=held)
         for method in [*COMPARED, WITH]:
             value = float(

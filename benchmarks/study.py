@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,7 @@ def _growth() -> None:
     }
     table = []
     for name, (small, large) in cases.items():
-        seconds = take_turns(
-            {"one": lambda c=small: _acc_t(*c), "two": lambda c=large: _acc_t(*c)}, 5
-        )
+        seconds = take_turns({"one": partial(_acc_t, *small), "two": partial(_acc_t, *large)}, 5)
         growth = statistics.median(seconds["two"]) / statistics.median(seconds["one"])
         table.append((name, f"{growth:.2f}"))
     report.table(

@@ -47,8 +47,15 @@ NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit",
 """Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
 
 
+FOLDERS = {Path(__file__).parent / name for name in NOT_CORE}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folders = {Path(__file__).parent / name for name in NOT_CORE}
     for item in items:
-        if folders & set(item.path.parents):
+        if FOLDERS & set(item.path.parents):
             item.add_marker("slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are not wanted, what only they need is not imported either."""
+    return True if config.option.markexpr == "not slow" and collection_path in FOLDERS else None

@@ -24,8 +24,11 @@ def constants() -> dict[str, object]:
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                for name in (t.id for t in node.targets if isinstance(t, ast.Name)):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+                node.value, ast.Constant
+            ):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for name in (t.id for t in targets if isinstance(t, ast.Name)):
                     if re.fullmatch(r"_?([A-Z]+_)*(FORMAT|VERSION|APPLICATION_ID)", name):
                         found[f"{module.removesuffix('.__init__')}.{name}"] = node.value.value
     return found

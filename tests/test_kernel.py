@@ -319,6 +319,7 @@ SIZES = (
 
 @pytest.mark.parametrize("m", SIZES)
 @pytest.mark.parametrize("form", positions.FORMS)
+@pytest.mark.slow
 def test_a_row_has_the_same_bits_in_a_block_of_any_height(form, m):
     assert list(positions.by_height(form, m)) == []
 

@@ -185,6 +185,7 @@ def with_row(rows: list[Any], index: int, row: Any) -> list[Any]:
 
 @pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize(("line", "malformed"), ODD_LINES)
+@pytest.mark.slow
 def test_an_odd_line_of_a_csv_changes_no_other(
     tmp_path: Path, line: bytes, malformed: bool, index: int
 ) -> None:
@@ -201,6 +202,7 @@ def test_an_odd_line_of_a_csv_changes_no_other(
 
 @pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize(("line", "malformed"), ODD_LINES)
+@pytest.mark.slow
 def test_an_odd_line_changes_no_other_where_there_are_no_ids(
     tmp_path: Path, line: bytes, malformed: bool, index: int
 ) -> None:
@@ -357,6 +359,7 @@ def save(folder: Path, form: str, logits: Any, labels: Any, person: Any) -> Path
     ("row", "label", "person", "malformed"),
     [pytest.param(*row, id=name) for name, row in ODD_ROWS.items()],
 )
+@pytest.mark.slow
 def test_an_odd_row_changes_no_other(
     tmp_path: Path, form: str, kind: str, row: Any, label: Any, person: str, malformed: bool,
     index: int,

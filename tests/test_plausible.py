@@ -254,7 +254,7 @@ def honest(
 ) -> tuple[list[FloatArray], list[Query]]:
     """Exact sums at one temperature, or the six of a search, of hospitals that are alike or not."""
     sums: list[list[FloatArray]] = []
-    asked = (
+    asked: list[Query] = (
         [query]
         if isinstance(query, COUNTS)
         else [query.at(t) for t in (1.45, 2.05, 2.4, 1.8, 2.2, 1)]
@@ -347,6 +347,7 @@ def error(result: privcal.Result) -> float:
     ],
     ids=["300", "million", "most", "1e300", "-1e300", "minus everywhere", "lowest knot"],
 )
+@pytest.mark.slow
 def test_a_liar_among_21_is_left_out_by_name_and_changes_nothing(
     method: str, lie: Callable[[Query], FloatArray]
 ) -> None:

@@ -462,8 +462,9 @@ def test_the_owners_policy_holds_whatever_the_asker_types(run: Run, tmp_path: Pa
             assert (exit_code, code in stderr) == (1, True), (args, stderr)
     assert privcal.Ledger(f"{data}.ledger").nano_spent == 0
     (tmp_path / "narrow.toml").write_text('askers = ["someone else"]\n')
-    code, stderr = ask(run, tmp_path, data, "--asker", "acme", "--policy", tmp_path / "narrow.toml")
-    assert (code, "asker" in stderr) == (1, True)
+    policy = ("--policy", tmp_path / "narrow.toml")
+    exit_code, stderr = ask(run, tmp_path, data, "--asker", "acme", *policy)
+    assert (exit_code, "asker" in stderr) == (1, True)
     assert ask(run, tmp_path, data, "--asker", "acme", "--epsilon", 1)[0] == 0
 
 

@@ -51,6 +51,7 @@ def check_estimates(said: dict[str, Any], epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("with_public", [False, True])
+@pytest.mark.slow
 def test_a_sketch_is_taken_saved_and_read_again(
     run: Any, clinics: list[Path], clean: Path, with_public: bool, tmp_path: Path
 ) -> None:

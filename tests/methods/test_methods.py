@@ -171,7 +171,7 @@ def test_without_noise_binning_gives_each_bin_its_accuracy(name: str) -> None:
 def test_a_bin_without_a_positive_noisy_total_keeps_each_samples_confidence() -> None:
     answer = np.array([[5.0, 3.0, 2.0, -1.0, 1.0, -3.0, 0.0, 2.0]])  # 4 correct, 4 total
     rounds = methods.make("histogram-binning", bins=4).run(batch())
-    [found] = drive(rounds, lambda asks: [answer])
+    [found] = drive(rounds, lambda asks: History([answer], sources=1))
     assert found.values == (1.0, None, None, 0.0)  # 5/1 clipped; −3 and 0 unknown; −1/2 clipped
     logits = np.log([[0.3, 0.3, 0.4], [0.9, 0.05, 0.05], [0.6, 0.3, 0.1]])
     assert found.confidence(logits) == pytest.approx([0.4, 0.0, 0.6])

@@ -44,6 +44,7 @@ def fit_of_discrete_laplace(noise: np.ndarray, scale: float) -> float:
     ("sensitivity", "epsilon"),
     [(1, 0.05), (1, 0.4), (3, 1.0), (GRID, 0.166666667), (10 * GRID, 2.0)],
 )
+@pytest.mark.slow
 def test_100000_draws_follow_the_discrete_laplace_law(sensitivity: int, epsilon: float) -> None:
     noise = draw(100_000, sensitivity, to_nano(epsilon))
     scale = sensitivity / epsilon
@@ -97,6 +98,7 @@ def test_a_source_hands_its_own_sensitivity_and_the_epsilon_charged_to_the_mecha
     "query", [BinnedGap(2.0, 1000), Histogram(1000), CellHistogram(1000)], ids=repr
 )
 @pytest.mark.parametrize("shrinkages", [0, 5])
+@pytest.mark.slow
 def test_the_noise_in_answers_has_the_right_scale(query: Query, shrinkages: int) -> None:
     # An empty source answers with pure noise.
     source = privcal.Source(random_scores(0), privcal.Policy(epsilon=1000), ledger=None)

@@ -252,7 +252,7 @@ def test_a_fit_balances_prior_and_data_and_knows_how_well(model: Model) -> None:
 def test_the_two_references_agree(model: Model) -> None:
     z = np.random.default_rng(7).standard_normal(model.size)
     for one, other in zip(slowly(model, z, 3.0), slowly_vectorised(model, z, 3.0), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-10, atol=1e-13)
 
 
 def test_a_run_gets_the_same_curve_alone_and_in_a_batch(model: Model) -> None:
