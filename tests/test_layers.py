@@ -74,6 +74,27 @@ INSIDE = {
         ["__init__"],
         ["sheet"],
     ],
+    "simulate": [
+        ["answers", "archive", "measure", "streams", "variants"],
+        ["population", "ranks", "unlike"],
+        ["bins", "curves", "temperatures"],
+        ["splits"],
+    ],
+    "study": [
+        ["exact", "grids", "table", "workers", "paper.reported"],
+        ["results"],
+        ["store", "paper.claims", "paper.ranking", "show.styles", "show.tables", "show.render"],
+        ["run", "paper.factors", "show.figures"],
+        ["show.report"],
+        [OTHERS],
+    ],
+    "advise": [
+        ["grid", "turnover"],
+        ["plan"],
+        ["choose", "expect"],
+        ["campaigns", "sentences"],
+        ["planner", "plot"],
+    ],
     "training": [
         ["recipe", "networks", "batches", "devices"],
         ["checkpoint"],

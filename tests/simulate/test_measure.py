@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -180,15 +179,8 @@ class Power(Map):
     kind = "power"
     power: float
 
-    def _confidence(self, outputs: Outputs) -> np.ndarray:
+    def apply(self, outputs: Outputs) -> np.ndarray:
         return TemperatureMap(1.0).confidence(outputs) ** self.power
-
-    def _values(self) -> dict[str, float]:
-        return {"power": self.power}
-
-    @classmethod
-    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
-        return cls(document["power"], **common)
 
 
 @pytest.mark.parametrize("rows", ["split", "population"])

@@ -15,8 +15,8 @@ from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Histogram, Nll
 from privcal.simulate import answers
 from privcal.simulate.measure import measure
-from privcal.simulate.splits import Split, Splits
-from privcal.simulate.temperatures import TABULATED, measure_tabulated
+from privcal.simulate.splits import Split, Splits, measure_tabulated
+from privcal.simulate.temperatures import TABULATED
 from privcal.simulate.variants import ONE_SOURCE
 from privcal.source import Source
 from tests.conftest import random_scores

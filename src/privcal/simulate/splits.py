@@ -24,8 +24,8 @@ from privcal.metrics import bin_index
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
 from privcal.simulate.answers import by_temperature
-from privcal.simulate.measure import BINS, HeldOut, Trials
-from privcal.simulate.temperatures import TABULATED, Tables, interpolate, place
+from privcal.simulate.measure import BINS, HeldOut, Measured, Trials
+from privcal.simulate.temperatures import TABULATED, Tables, interpolate, measure_gaps, place
 from privcal.simulate.unlike import draw_sources
 
 _FEW_TEMPERATURES = 64
@@ -305,3 +305,9 @@ def _room(scores: Scores | Tables, private_rows: int) -> tuple[int, int]:
             "none would be left to test on"
         )
     return rows, private_rows
+
+
+def measure_tabulated(temperatures: FloatArray, splits: Sequence[Split]) -> list[Measured]:
+    """What temperatures are worth, by tables, at several numbers of private rows of the same trials."""
+    gaps = splits[0].of.tabulated_gaps(temperatures, [split.private_rows for split in splits])
+    return [measure_gaps(temperatures, *gaps[split.private_rows], split) for split in splits]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from privcal.simulate.measure import (
 from privcal.simulate.ranks import RankCells
 from privcal.source import LOCAL_BOUNDS
 
-if TYPE_CHECKING:
-    from privcal.simulate.splits import Split
-
 TABULATED = np.geomspace(*LOCAL_BOUNDS, 129)
 """Temperatures at which every row is tabulated."""
 
@@ -44,18 +41,13 @@ _RANK_CELLS = 96
 def measure_temperatures(maps: Sequence[TemperatureMap], rows: HeldOut) -> Measured:
     temperatures = np.array([map.temperature for map in maps])
     gaps = rows.gaps(temperatures)
-    return row_by_row(maps, rows) if gaps is None else _measured(temperatures, *gaps, rows)
+    return row_by_row(maps, rows) if gaps is None else measure_gaps(temperatures, *gaps, rows)
 
 
-def measure_tabulated(temperatures: FloatArray, splits: Sequence[Split]) -> list[Measured]:
-    """The same by tables, at several numbers of private rows of the same trials."""
-    gaps = splits[0].of.tabulated_gaps(temperatures, [split.private_rows for split in splits])
-    return [_measured(temperatures, *gaps[split.private_rows], split) for split in splits]
-
-
-def _measured(
+def measure_gaps(
     temperatures: FloatArray, gaps: FloatArray, squares: FloatArray, rows: HeldOut
 ) -> Measured:
+    """From the binned gaps and the sums of squares of every trial."""
     ece = np.abs(gaps).sum(axis=1) / rows.size
     return Measured(ece, squares / rows.size, _aurc_at(temperatures, rows))
 
@@ -86,9 +78,8 @@ class Tables:
     """Tables of every row at `TABULATED`; trials of the same scores share them."""
 
     def __init__(self, scores: Scores) -> None:
-        self.scores = (
-            scores.remembering()
-        )  # several tables and queries are at the same temperatures
+        # Several tables and queries are at the same temperatures.
+        self.scores = scores.remembering()
         self._fine: dict[int, FloatArray] = {}
 
     @cached_property

@@ -18,9 +18,9 @@ from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
 from privcal.simulate.archive import CLEAN, Archive, read_archive
 from privcal.simulate.measure import Measured, measure
-from privcal.simulate.splits import Split, Splits
+from privcal.simulate.splits import Split, Splits, measure_tabulated
 from privcal.simulate.streams import sequence, stream
-from privcal.simulate.temperatures import Tables, measure_tabulated
+from privcal.simulate.temperatures import Tables
 from privcal.simulate.unlike import MIXED, mixed
 from privcal.simulate.variants import PUBLIC, Variant
 from privcal.study.exact import exact_fits
