@@ -92,7 +92,8 @@ INSIDE = {
         ["grid", "turnover"],
         ["plan"],
         ["choose", "expect"],
-        ["campaigns", "sentences"],
+        ["sentences"],
+        ["campaigns"],
         ["planner", "plot"],
     ],
     "training": [

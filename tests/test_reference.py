@@ -23,20 +23,6 @@ PACKAGE = Path(privcal.__file__).parent
 PAGE = ROOT / "docs" / "reference.md"
 ROW = re.compile(r"^\| \[`([\w.]+)`\].*$", re.MULTILINE)
 
-TODO: set[str] = {
-    "Answer", "Answer.epsilon", "BinsMap", "CurveMap", "Ledger", "Ledger.attach",
-    "Ledger.charge", "Ledger.charge_persons", "Ledger.durable", "Ledger.exists", "Ledger.facts",
-    "Ledger.in_memory", "Ledger.release", "Ledger.reserve", "Ledger.set_policy", "Ledger.store",
-    "Ledger.unit", "Map", "Map.predict_proba", "Map.save", "Map.to_dict", "Map.with_provenance",
-    "Plan", "Plan.epsilon", "Plan.sources", "Plan.to_dict", "Policy", "Policy.check",
-    "Policy.load", "Policy.nano_minimum", "Policy.nano_per_request", "Policy.nano_total",
-    "Policy.narrowed", "Result", "Sketch", "Sketch.evaluate", "Sketch.load", "Sketch.of",
-    "Sketch.save", "Sketch.to_dict", "Source", "Source.answer", "Source.fit_local",
-    "Source.name", "Source.offer", "Source.release", "Source.sensitivity", "TemperatureMap",
-    "advise", "attach_data", "calibrate", "create_ledgers", "load_map", "open_sources",
-}  # fmt: skip
-"""Names with something missing, exactly: whoever mends one takes it out."""
-
 
 def public_names() -> dict[str, Any]:
     """The names of `privcal.__all__`, the public methods of its classes, and its modules."""
@@ -108,10 +94,7 @@ def parameters(value: Any) -> list[str]:
 
 def test_every_public_name_says_what_it_takes_and_shows_an_example() -> None:
     missing = {n: [*problems(n, v)] for n, v in public_names().items()}
-    missing = {name: found for name, found in missing.items() if found}
-    new = {name: found for name, found in missing.items() if name not in TODO}
-    assert not new
-    assert set(missing) == TODO, "these are done: take them out of TODO"
+    assert not {name: problems for name, problems in missing.items() if problems}
 
 
 # --- the page ----------------------------------------------------------------------------

@@ -173,11 +173,11 @@ class Map(ABC):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The map that `to_dict` wrote; a value that is missing or of another type is refused."""
+        """The map whose `document` `to_dict` wrote; a value that is missing or of another type is refused."""
         return cls(**{name: read(name, document.get(name)) for name, read in _readers(cls).items()})
 
     def save(self, path: str | Path) -> None:
-        """Write the map as JSON; the file is whole or not there."""
+        """Write the map to `path` as JSON; the file is whole or not there."""
         write_document(path, self.to_dict())
 
 

@@ -42,6 +42,15 @@ class Answer:
     ledger
         The random id of the ledger that was charged: two answers with one id are about the same
         people, whatever the source is called.
+
+    Examples
+    --------
+    >>> from privcal import Question, Scores, Source
+    >>> from privcal.queries import Gap
+    >>> scores = Scores(probabilities=[[0.8, 0.2], [0.3, 0.7]], labels=[0, 1])
+    >>> answer = Source(scores, ledger=None).answer(Question.of(Gap(), 0.5, "spring"))
+    >>> answer.epsilon, answer.values.shape
+    (0.5, (1,))
     """
 
     values: FloatArray
@@ -221,7 +230,7 @@ class Source:
         return Answer(np.asarray(values, np.float64) / GRID, question, terms.facts.id)
 
     def offer(self, questions: Sequence[Question], asker: str = "local") -> str | None:
-        """The code with which this source would refuse one of a campaign's questions, or None.
+        """The code with which this source would refuse `asker` one of a campaign's questions, or None.
 
         Nothing is charged, and rows play no part. Where it would answer all of them, what that costs
         is kept for the campaign (see `privcal.privacy.reservations`) until it is charged, `release`d,
@@ -238,7 +247,7 @@ class Source:
             return refused.code
 
     def release(self, campaign: str, asker: str = "local") -> None:
-        """Give back what a campaign has reserved and not used."""
+        """Give back what a campaign of `asker` has reserved and not used."""
         with suppress(Refused):  # a ledger that is gone has reserved nothing
             self.ledger.release(campaign, asker)
 
@@ -266,7 +275,7 @@ class Source:
         return [replace(question, model=self.model or question.model) for question in questions]
 
     def sensitivity(self, query: Query) -> int:
-        """The most that one person (or row) can change the exact sums, in L1 and grid points."""
+        """The most that one person (or row) can change the exact sums of `query`, in L1 and grid points."""
         return self._terms().sensitivity(query)
 
     @property
@@ -285,7 +294,7 @@ class Source:
         return from_nano(self.ledger.nano_spent)
 
     def fit_local(self, objective: Objective = "accuracy") -> Fit:
-        """The paper's "one source": the owner's exact fit on its own rows, for its own use.
+        """The paper's "one source": the owner's exact fit by `objective`, for its own use.
 
         Not private: the temperature depends on every row. Nothing is charged because nothing
         may leave.

@@ -269,10 +269,21 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect, what to do, and what that rests on."""
+    """What to expect, what to do, and what that rests on: the result of `privcal.advise`.
+
+    Examples
+    --------
+    >>> plan = privcal.advise(samples=20, sources=20, shifts=["fog"], trials=4)
+    >>> plan.sources, plan.epsilon, plan.reached
+    (20, 1.0, None)
+    >>> plan.recommendation.startswith("Use ")
+    True
+    """
 
     samples: int
+    """Rows at each source."""
     target_ece: float | None
+    """The expected ECE that was asked for, if any."""
     point: Point
     """The setting of the table: the one asked for, or the one the search chose; of several
     campaigns the last."""
@@ -283,20 +294,28 @@ class Plan:
     reached: bool | None
     """Whether it reaches the target there; None where none was given."""
     recommendation: str
+    """What to do, in words."""
     enough: Enough
+    """Whether the data are enough to be better than doing nothing."""
     caveat: str
+    """What the plan cannot know."""
     search: GridSearch | None
+    """The settings gone through for a target or a picture."""
     public: PublicFacts | None
+    """What was found in the calibrator's public rows, where there are any."""
     basis: Basis
+    """The archive, shifts and trials that were simulated."""
     repeated: Repeated | None = None
     """Where several campaigns were planned."""
 
     @property
     def sources(self) -> int:
+        """The number of sources where the method is recommended."""
         return self.chosen.sources
 
     @property
     def epsilon(self) -> float:
+        """The budget of the run at each source there."""
         return self.chosen.epsilon
 
     @property
@@ -305,6 +324,7 @@ class Plan:
         return self.chosen.of(self.method)
 
     def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values, as `privcal advise --json` prints it."""
         return {
             "sources": self.sources,
             "epsilon": self.epsilon,

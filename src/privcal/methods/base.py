@@ -258,7 +258,7 @@ def make(name: str, **options: Any) -> Method:
     >>> make("ece-t", bins=0)
     Traceback (most recent call last):
     ...
-    privcal.errors.InputError: bins must be a whole number from 1 to 1000, not 0
+    privcal.errors.InputError: bins must be a whole number from 1 to 1,000, not 0
     """
     cls = find(name)
     check_known(name, cls, options)

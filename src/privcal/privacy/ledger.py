@@ -155,7 +155,10 @@ class Ledger:
     def in_memory(
         cls, policy: Policy | None = None, *, unit: Unit = "row", name: str | None = None
     ) -> Ledger:
-        """A ledger for experiments: forgotten when the process ends, and so no protection at all."""
+        """A ledger for experiments: forgotten when the process ends, and so no protection at all.
+
+        `policy`, `unit` and `name` are as in `create`.
+        """
         ledger = cls.__new__(cls)
         ledger.path = None
         ledger._process = os.getpid()
@@ -184,7 +187,7 @@ class Ledger:
     # --- what a source does -------------------------------------------------------------
 
     def charge(self, question: Question, asker: str, policy: Policy) -> list[int] | None:
-        """Charge a question durably, or return the answer it already has, or raise Refused.
+        """Charge a question of `asker` durably, or return the answer it has already, or raise Refused.
 
         None means: charged, and the caller must now draw the answer and `store` it. A stored
         answer is never given for another model than the question's.
@@ -216,7 +219,11 @@ class Ledger:
     def charge_persons(
         self, question: Question, asker: str, persons: set[bytes], cap: int
     ) -> set[bytes]:
-        """Charge each person (by `person_hash`) for a charged question; returns who may count."""
+        """Charge each of `persons` (by `person_hash`) for a charged question of `asker`.
+
+        Returns those whose rows may count: whoever has less left of `cap` than the question costs
+        is not charged.
+        """
         with self._changing() as db:  # with the mark: a copy from before this must not pass
             _find_unanswered(db, question, asker)
             chain.check_accounts(db)
@@ -225,7 +232,7 @@ class Ledger:
             return may
 
     def store(self, question: Question, asker: str, answer: list[int]) -> None:
-        """Commit the answer to a charged question. Only after this may it leave."""
+        """Commit the answer to a charged question of `asker`. Only after this may it leave."""
         with self._open() as db, chain.transaction(db):
             row = _find_unanswered(db, question, asker)
             text = json.dumps(answer)
@@ -235,7 +242,7 @@ class Ledger:
             )
 
     def reserve(self, questions: Sequence[Question], asker: str, policy: Policy) -> str | None:
-        """Keep what these questions cost for their campaign, or say why they could not all be paid.
+        """Keep what these questions of `asker` cost, or say why they could not all be paid.
 
         Nothing is charged. What was answered before costs nothing again, and what the campaign
         had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
@@ -280,7 +287,7 @@ class Ledger:
         return None
 
     def release(self, campaign: str, asker: str) -> None:
-        """Give back what a campaign has reserved and not used."""
+        """Give back what a campaign of `asker` has reserved and not used."""
         with self._open() as db, chain.transaction(db):
             reservations.drop(db, asker, campaign)
 
@@ -352,7 +359,7 @@ class Ledger:
             return approvals.waiting(db)
 
     def approve(self, proposal: Proposal) -> None:
-        """Let a waiting campaign ask what it proposes and no more. It is recorded.
+        """Let a waiting campaign ask what its `proposal` says and no more. It is recorded.
 
         Where it asks for something else by now, that is an InputError: the owner has not seen it.
         """
@@ -366,7 +373,7 @@ class Ledger:
             approvals.forget(db, proposal)
 
     def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
-        """Record data that this ledger is for: the same people. `known` is for the marks."""
+        """Record in a `note` which data this ledger is for: the same people. `known` is for the marks."""
         with self._changing(known) as db:
             what = json.dumps(note, sort_keys=True)
             newest = chain.newest(db, chain.DATA)

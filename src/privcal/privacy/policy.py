@@ -108,7 +108,7 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | Path, over: Policy | None = None) -> Policy:
-        """Read a policy from TOML; a setting that does not exist is an error, not a silence.
+        """Read a policy from the TOML file `path`; a setting that does not exist is an error, not a silence.
 
         Settings that are not in the file are as in `over`, or the default.
         """
@@ -136,7 +136,7 @@ class Policy:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def narrowed(self, other: Policy | None) -> Policy:
-        """The policy that allows what both do; the kind of budget is the owner's alone."""
+        """The policy that allows what this one and `other` both do; the kind of budget is the owner's alone."""
         if other is None:
             return self
         if self.model and other.model and self.model != other.model:
@@ -178,7 +178,7 @@ class Policy:
         return None if epsilon is None else to_nano(epsilon)
 
     def check(self, question: Question, asker: str) -> None:
-        """Raise Refused unless these rules allow the question. Rows play no part."""
+        """Raise Refused unless these rules allow `asker` the question. Rows play no part."""
         if self.askers is not None and asker not in self.askers:
             raise Refused("asker")
         if self.queries is not None and question.query.kind not in self.queries:

@@ -181,7 +181,11 @@ class Sketch:
         model: str | None = None,
         reader: SketchReader | None = None,
     ) -> Sketch:
-        """From one run's answers and ledgers' ids by source; `privcal.calibrate` does so."""
+        """The sketch of one run, from the answers and the ids of the ledgers by source.
+
+        Each source was charged `nano_epsilon` and counts up to `rows_per_person` rows of a person.
+        `privcal.calibrate` makes its sketches so; `reader` is the one it read them with.
+        """
         made = (
             SketchAnswer(
                 source,
@@ -264,7 +268,10 @@ class Sketch:
     def evaluate(
         self, public: Scores | None = None, map: CurveMap | None = None, bins: int = 15
     ) -> PrivateEvaluation:
-        """How good confidence is on the hidden rows before and after the map: an estimate."""
+        """How good confidence is on the hidden rows before and after `map`: an estimate.
+
+        `public` are the scores that the sketch was taken with; the ECE has `bins` bins.
+        """
         return self.fit(public).evaluate(map, bins)
 
     def _reader(self, public: Scores | None) -> SketchReader:
@@ -303,12 +310,12 @@ class Sketch:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the sketch as JSON; the file is whole or not there."""
+        """Write the sketch to `path` as JSON; the file is whole or not there."""
         write_document(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Sketch:
-        """Read a sketch; a file of a newer version or with anything odd in it is refused."""
+        """Read the sketch in `path`; a file of a newer version or with anything odd in it is refused."""
         document = read_document(path, "sketch", FORMAT, VERSION)
         try:
             return cls._parsed(document)
