@@ -94,10 +94,14 @@ class Trials(ABC):
 class HeldOut(ABC):
     """The test rows of every trial, at one column of `Trials`."""
 
-    of: Trials
     column: int
     size: int
     """Test rows of a trial."""
+
+    @property
+    @abstractmethod
+    def of(self) -> Trials:
+        """The trials."""
 
     @abstractmethod
     def rows(self, trial: int) -> Any:

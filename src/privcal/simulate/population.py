@@ -43,9 +43,12 @@ class Resampled(Trials, HeldOut):
 
     def __init__(self, scores: Scores) -> None:
         super().__init__(scores.remembering())
-        self.of = self
         self.size = len(scores)
         self._contributions: dict[Query, list[tuple[IntArray, FloatArray]]] = {}
+
+    @property
+    def of(self) -> Resampled:
+        return self
 
     def contributions(self, query: Query) -> list[tuple[IntArray, FloatArray]]:
         """What each row adds: the integers a Source would sum, as pairs of cells and values."""

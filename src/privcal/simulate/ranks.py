@@ -111,9 +111,13 @@ def tied_aurc(
 
     Groups of a trial with the same confidence are one tie.
     """
-    key, tie = np.unique(2.0 * trial + (1 - value), return_inverse=True)
+    order = np.lexsort((-value, trial))
+    trial, value = trial[order], value[order]
+    first = np.append(True, (np.diff(trial) != 0) | (np.diff(value) != 0))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.cumsum(first) - 1
     errors, size = np.bincount(tie, wrong), np.bincount(tie, rows).astype(np.int64)
-    of = (key // 2).astype(np.int64)
+    of = trial[first]
     n = np.bincount(of, size).astype(np.int64)
     ends = size.cumsum() - (n.cumsum() - n)[of]
     harmonic, summed = _harmonic(int(n.max()))

@@ -261,11 +261,15 @@ class Split(HeldOut):
     """All trials with one number of private rows."""
 
     def __init__(self, splits: Splits, private_rows: int) -> None:
-        self.of: Splits = splits
+        self._splits = splits
         self.private_rows = private_rows
         self.column = splits.prefixes.index(private_rows)
         self.trials = splits.trials
         self.size = len(splits.scores) - private_rows
+
+    @property
+    def of(self) -> Splits:
+        return self._splits
 
     def sums(self, ask: Ask) -> FloatArray:
         """The sums over all private rows without noise, (trials, length), in grid points."""
