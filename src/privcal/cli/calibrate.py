@@ -207,6 +207,8 @@ class _Run:
         """Whatever is wrong with the request is said before a ledger is made."""
         methods.plan(methods.make(self.method, **self.options), to_nano(self.epsilon))
         Key.parse(self.asker, self.campaign or "unnamed")
+        if "/" in (self.campaign or ""):
+            raise InputError(f"a campaign's name cannot contain a slash: {self.campaign!r}")
         check_picture(plot)
         outputs = [path for path in (self.out, self.sketch, plot) if path is not None]
         check_outputs(outputs, inputs)
