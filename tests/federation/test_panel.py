@@ -774,6 +774,6 @@ def test_a_federated_calibration_needs_a_model_a_kit_and_flare(
     for option in ("--resume", "--max-rows=5", "--rows-per-person=2"):
         code, _, err = run(*base, "x.npz", option)
         assert (code, "are for --federation" in err) == (2, True)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("privcal.federation.find_spec", lambda name: None)
     code, _, err = run(*base, "--federation", kits / ANN, "--model", "m")
     assert (code, "pip install" in err) == (2, True)
