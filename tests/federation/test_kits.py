@@ -18,12 +18,12 @@ from privcal.queries import Gap
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import checks
-from privcal.federation.authority.hardening import STARTUP, close_kit
-from privcal.federation.authority.kits import init, load, revoke
+from privcal.federation import inspection
+from privcal.federation.authority.kits import close_kit, init, load, revoke
 from privcal.federation.authority.project import Project
-from privcal.federation.checks import Finding, check, closed
-from privcal.federation.shared import keys
+from privcal.federation.inspection import Finding, check, closed
+from privcal.federation.shared.kit import contents
+from privcal.federation.site import keys
 from privcal.federation.site import settings as site
 from tests.support import federation_parts as parts
 
@@ -160,7 +160,7 @@ def test_a_kit_holds_who_somebody_is_and_where_the_server_is_and_nothing_to_run(
 ) -> None:
     kit = kits / name
     assert {path.name for path in kit.iterdir()} == {"startup", "local", "README.txt"}
-    assert {path.name for path in (kit / "startup").iterdir()} == STARTUP[KIND[name]]
+    assert {path.name for path in (kit / "startup").iterdir()} == contents(KIND[name])
     assert list((kit / "local").iterdir()) == []
     for path in kit.rglob("*"):
         assert path.is_dir() or not path.stat().st_mode & 0o111, f"{path} is executable"
@@ -214,7 +214,7 @@ def mode(name: str, bits: int) -> Opening:
 @pytest.mark.parametrize(
     ("opening", "rule", "says"),
     [
-        (write("startup/fed_client.json", "{"), "start-up file", "is damaged"),
+        (write("startup/fed_client.json", "{"), "start-up file", "is not JSON"),
         (write("startup/fed_client.json", "[]"), "start-up file", "is damaged"),
         (remove("startup/rootCA.pem"), "start-up file", "rootCA.pem is missing"),
         (remove("startup/client.crt"), "start-up file", "client.crt is missing"),
@@ -289,15 +289,15 @@ def test_another_version_of_flare_is_said_and_none_too(
 ) -> None:
     """The gate was written for the way that one version handles messages."""
     for version, ok in (("2.9.0", True), ("2.9.7", True), ("2.8.0", False), ("2.90.0", False)):
-        monkeypatch.setattr(checks, "version", lambda name, version=version: version)
+        monkeypatch.setattr(inspection, "version", lambda name, version=version: version)
         found = finding(kits / "hospital-1", "FLARE")
         assert found.ok is ok
         assert ok or f"FLARE {version} is installed" in found.sentence
 
     def missing(name: str) -> str:
-        raise checks.PackageNotFoundError(name)
+        raise inspection.PackageNotFoundError(name)
 
-    monkeypatch.setattr(checks, "version", missing)
+    monkeypatch.setattr(inspection, "version", missing)
     assert finding(kits / "hospital-1", "FLARE").sentence == "FLARE is not installed here"
 
 
@@ -522,7 +522,7 @@ def test_a_roster_is_gathered_by_calibrators_only(run: Any, kits: Path) -> None:
     code, _, err = run("federation", "roster", kits / "hospital-1")
     assert code == 2
     assert err.count("\n") == 1
-    assert "is not such a kit" in err
+    assert "is not a calibrator's start-up kit" in err
 
 
 def test_without_flare_one_sentence_says_what_to_install(

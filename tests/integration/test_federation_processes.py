@@ -20,10 +20,10 @@ if not Path("/proc/self/cmdline").exists():
 import privcal
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
-from privcal.federation.calibrator.panel import Link
+from privcal.federation.calibrator.link import Link
+from privcal.federation.one_machine import processes
 from privcal.federation.site import settings as site
-from privcal.federation.site.health import Sign, look, said
-from privcal.federation.trial import processes
+from privcal.federation.site.health import Sign, last_status, look
 from tests.support.federation_parts import write_rows
 from tests.support.federation_processes import until
 
@@ -110,7 +110,7 @@ def test_a_site_opens_no_port(kits: Path) -> None:
 
 def test_a_site_that_runs_is_well_and_one_that_was_stopped_is_not(kits: Path) -> None:
     processes.up(kits, sites=None)
-    until(lambda: said(kits / "hospital-1").get("connected_since"), "its first word")
+    until(lambda: last_status(kits / "hospital-1").get("connected_since"), "its first word")
     signs = {sign.what: sign for sign in look(kits / "hospital-1")}
     assert all(sign.well for sign in signs.values()), signs
     os.kill(processes.running(kits)["localhost"], signal.SIGKILL)

@@ -31,8 +31,8 @@ if not Path("/proc/self/cmdline").exists():
 
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
 
+from privcal.federation.one_machine import processes
 from privcal.federation.site import settings as site_settings
-from privcal.federation.trial import processes
 from tests.support import attacker, malicious_server
 from tests.support.attacker import NET, NET_TOPICS, Heard, Intruder
 from tests.support.federation_parts import ANN, BOB, SERVER

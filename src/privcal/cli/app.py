@@ -359,7 +359,7 @@ def calibrate(
         if resume:
             errors.print(f"going on with campaign {begun.plan['campaign']}, which was interrupted")
     else:
-        from privcal.federation.calibrator.calibrating import distant
+        from privcal.federation.calibrator import distant
 
         begun = open_campaign(out, plan, resume, campaign)
         unit = "person, or row where a site has no person ids"

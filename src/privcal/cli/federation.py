@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -71,17 +72,17 @@ def check(
     Example: `privcal federation check kits/hospital-1`
     """
     need_flare()
-    from privcal.federation.checks import check as look
-    from privcal.federation.checks import closed
+    from privcal.federation.inspection import check as inspect
+    from privcal.federation.inspection import closed
 
-    findings = look(kit)
+    findings = inspect(kit)
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("", "rule", "finding"):
         table.add_column(name)
     for finding in findings:
-        close = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
+        remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
         state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
-        table.add_row(state, finding.rule, finding.sentence + close)
+        table.add_row(state, finding.rule, finding.sentence + remedy)
     console = human(as_json)
     console.print(table)
     number = sum(not finding.ok for finding in findings)
@@ -93,16 +94,7 @@ def check(
             {
                 "kit": str(kit),
                 "closed": closed(findings),
-                "findings": [
-                    {
-                        "rule": f.rule,
-                        "ok": f.ok,
-                        "warn": f.warn,
-                        "sentence": f.sentence,
-                        "remedy": f.remedy,
-                    }
-                    for f in findings
-                ],
+                "findings": [asdict(finding) for finding in findings],
             }
         )
     if number:
@@ -133,21 +125,22 @@ def roster(
     Example: `privcal federation roster kits/me@lab.org --out roster.json`
     """
     need_flare()
-    from privcal.cli.site_roster import say_changes
-    from privcal.federation.calibrator.panel import gather
-    from privcal.federation.shared.roster import Roster, pin
+    from privcal.cli.site_roster import print_changes
+    from privcal.federation.calibrator.roster import gather, pin
+    from privcal.federation.shared.roster import stored_roster
 
-    def warn(text: str) -> None:
-        errors.print(text, soft_wrap=True)
-
-    changes = pin(kit, gather(kit, warn), rekeyed=new_keys or ())
-    found = Roster.of_kit(kit)
+    changes = pin(kit, gather(kit, _warn), rekeyed=new_keys or ())
+    pinned = stored_roster(kit)
     if out is not None:
-        found.save(out)
-    say_changes(human(as_json), found, changes)
+        pinned.save(out)
+    print_changes(human(as_json), pinned, changes)
     if as_json:
-        sites = [card.site for card in found.cards]
-        print_json({"digest": found.digest, "sites": sites, **vars(changes)})
+        sites = [card.site for card in pinned.cards]
+        print_json({"digest": pinned.digest, "sites": sites, **vars(changes)})
+
+
+def _warn(text: str) -> None:
+    errors.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -161,9 +154,9 @@ def serve(
     Example: `privcal federation serve kits/fl.example.org`
     """
     need_flare()
-    from privcal.federation.trial.processes import be
+    from privcal.federation.shared.process import become
 
-    be(kit, "server")
+    become("server", kit)
 
 
 @app.command()
@@ -190,8 +183,8 @@ def up(
     Examples: `privcal federation up kits`, `privcal federation up --demo`
     """
     need_flare()
-    from privcal.federation.trial import demo as example
-    from privcal.federation.trial import processes
+    from privcal.federation.one_machine import demo as example
+    from privcal.federation.one_machine import processes
 
     if demo == (kits is not None) or (folder is not None and not demo):
         raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
@@ -229,9 +222,9 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     Example: `privcal federation down kits`
     """
     need_flare()
-    from privcal.federation.trial import processes
+    from privcal.federation.one_machine import processes
 
-    count = processes.down(kits)
+    count = processes.down(kits, _warn)
     human(as_json).print(f"{count} processes stopped" if count else "nothing was running")
     if as_json:
         print_json({"kits": str(kits), "stopped": count})

@@ -123,18 +123,18 @@ def revocations(
     need_flare()
     from privcal.federation.shared.revocations import install
 
-    found = install(kit, revoked)
+    installed = install(kit, revoked)
     human(as_json).print(
-        f"list {found.number} of {found.time}: {len(found.names)} names and {len(found.keys)} "
-        "keys are revoked",
+        f"list {installed.number} of {installed.time}: {len(installed.names)} names and "
+        f"{len(installed.keys)} keys are revoked",
         soft_wrap=True,
     )
     if as_json:
         print_json(
             {
-                "number": found.number,
-                "time": found.time,
-                "names": sorted(found.names),
-                "keys": sorted(found.keys),
+                "number": installed.number,
+                "time": installed.time,
+                "names": sorted(installed.names),
+                "keys": sorted(installed.keys),
             }
         )

@@ -27,6 +27,7 @@ from privcal.federation import need_flare
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population
+    from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
 
 app = typer.Typer(no_args_is_help=True, help="A site of a federation: for its data owner.")
@@ -138,12 +139,12 @@ def add(
         print_json({"model": model, "ledger": str(ledger)})
 
 
-def _rules(policy: Path | None, person: str | None, per_row: bool, **said: Any) -> Policy | None:
+def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:
     """The policy that was given, in a file or by flags; None if there was none."""
     from privcal.privacy.policy import Policy
     from privcal.sources import check_unit
 
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in flags.items() if value is not None}
     if policy is None and not given:
         if person is not None or per_row:
             check_unit(person, per_row)
@@ -164,12 +165,12 @@ def run(folder: Folder) -> None:
 
     Example: `privcal site run kits/hospital-1`
     """
+    from privcal.federation.shared.process import become
     from privcal.federation.site.settings import Site
-    from privcal.federation.trial.processes import be
 
     need_flare()
     Site.load(folder)  # say what is missing here rather than in a log
-    be(folder, "site")
+    become("site", folder)
 
 
 @app.command()
@@ -212,7 +213,7 @@ def approve(
     from privcal.federation.site.settings import Site
     from privcal.privacy.ledger import Ledger
 
-    ledgers = {one.ledger for one in Site.load(folder).populations}
+    ledgers = {population.ledger for population in Site.load(folder).populations}
     waiting = [
         ledger
         for ledger in map(Ledger, sorted(ledgers))
@@ -240,11 +241,11 @@ def status(folder: Folder, as_json: Json = False) -> None:
     Example: `privcal site status kits/hospital-1`
     """
     from privcal.federation.shared.dates import expiry
-    from privcal.federation.site.health import ago, said
+    from privcal.federation.site.health import ago, last_status
     from privcal.federation.site.settings import Site
 
     site = Site.load(folder)
-    now = said(folder)
+    process = last_status(folder)
     try:
         dates = expiry(folder)
         trouble = dates.expired or dates.soon
@@ -253,53 +254,45 @@ def status(folder: Folder, as_json: Json = False) -> None:
     if trouble:
         _warn(f"warning: {trouble}")
     human(as_json).print(
-        f"runs, last asked {ago(now['last_asked'])}" if now else "does not run just now"
+        f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
-    found = [_population(one, site.name, as_json) for one in site.populations]
+    populations = [_show_population(p, site.name, as_json) for p in site.populations]
     if as_json:
-        print_json({"running": bool(now), "populations": found})
+        print_json({"running": bool(process), "populations": populations})
 
 
-def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
-    from privcal.privacy.epsilon import from_nano, to_nano
+def _show_population(population: Population, name: str, as_json: bool) -> dict[str, Any]:
+    from privcal.privacy.epsilon import from_nano
     from privcal.privacy.ledger import Ledger
 
-    ledger = Ledger(one.ledger)
-    policy, unit = ledger.policy, ledger.unit
-    spent, entries = ledger.nano_spent, ledger.entries()
+    ledger = Ledger(population.ledger)
+    policy, spent = ledger.policy, ledger.nano_spent
     facts = {
         "spent": from_nano(spent),
         "total": policy.epsilon,
         "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
     }
-    by_asker: dict[tuple[str, str], list[int]] = {}
-    for entry in entries:
-        if entry.key is not None:
-            by_asker.setdefault((entry.key.asker, entry.key.campaign), []).append(
-                to_nano(entry.epsilon)
-            )
-    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
-    for column in ("asker", "campaign", "questions", "ε"):
-        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
-    for (asker, campaign), nanos in by_asker.items():
-        table.add_row(asker, campaign, str(len(nanos)), f"{from_nano(sum(nanos)):g}")
     console = human(as_json)
-    console.print(f"{one.data.name}" + (f", model {one.model}" if one.model else ""))
+    console.print(
+        population.data.name + (f", model {population.model}" if population.model else "")
+    )
     if policy.budget == "population":
         console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {left(facts)}")
-    for line in promise(policy, unit):
+    for line in promise(policy, ledger.unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:
         _warn(
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
-            f"run privcal ledger reconcile {one.ledger}"
+            f"run privcal ledger reconcile {population.ledger}"
         )
-    if one.max_rows is not None and len(one.source(name).scores) > one.max_rows:
+    most = population.max_rows
+    if most is not None and len(population.source(name).scores) > most:
         _warn(
-            f"warning: there are more rows than the {one.max_rows:,} declared: each number of an "
+            f"warning: there are more rows than the {most:,} declared: each number of an "
             "answer is cut to what so many could make it; declare more"
         )
-    console.print(table)
+    campaigns = _campaigns(ledger)
+    console.print(_who_asked(campaigns))
     waiting = ledger.waiting()
     for terms, since in waiting:
         console.print(
@@ -310,13 +303,34 @@ def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
     return {
         **facts,
         "waiting": [{"asker": t.asker, "campaign": t.campaign} for t, _ in waiting],
-        "data": str(one.data),
-        "model": one.model,
-        "unit": unit,
+        "data": str(population.data),
+        "model": population.model,
+        "unit": ledger.unit,
         "policy": policy.to_dict(),
         "in_step": ledger.in_step,
-        "campaigns": [
-            {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
-            for (a, c), n in by_asker.items()
-        ],
+        "campaigns": campaigns,
     }
+
+
+def _campaigns(ledger: Ledger) -> list[dict[str, Any]]:
+    """What each campaign of each asker asked and spent."""
+    from privcal.privacy.epsilon import from_nano, to_nano
+
+    nanos: dict[tuple[str, str], list[int]] = {}
+    for entry in ledger.entries():
+        if entry.key is not None:
+            asked = nanos.setdefault((entry.key.asker, entry.key.campaign), [])
+            asked.append(to_nano(entry.epsilon))
+    return [
+        {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
+        for (a, c), n in nanos.items()
+    ]
+
+
+def _who_asked(campaigns: list[dict[str, Any]]) -> Table:
+    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
+    for column in ("asker", "campaign", "questions", "ε"):
+        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
+    for c in campaigns:
+        table.add_row(c["asker"], c["campaign"], str(c["questions"]), f"{c['epsilon']:g}")
+    return table

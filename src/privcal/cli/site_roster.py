@@ -37,10 +37,10 @@ def show(
 
     Example: `privcal site roster show kits/hospital-1`
     """
-    from privcal.federation.shared.roster import kept
+    from privcal.federation.shared.roster import stored_roster
 
-    roster = kept(folder)
-    if roster is None:
+    roster = stored_roster(folder)
+    if not roster.cards:
         raise InputError(
             f"{folder} has no roster yet: a calibrator gathers one (privcal federation roster), a "
             "site takes it (privcal site roster accept)"
@@ -79,19 +79,18 @@ def accept(
 
     Example: `privcal site roster accept kits/hospital-1 roster.json`
     """
-    from privcal.federation.shared.roster import accept as take
-    from privcal.federation.shared.roster import kept
+    from privcal.federation.shared.roster import stored_roster
+    from privcal.federation.site.roster import accept as take
 
     changes = take(folder, roster)
-    taken = kept(folder)
-    assert taken is not None
-    say_changes(human(as_json), taken, changes)
+    accepted = stored_roster(folder)
+    print_changes(human(as_json), accepted, changes)
     if as_json:
-        print_json({"digest": taken.digest, **vars(changes)})
+        print_json({"digest": accepted.digest, **vars(changes)})
 
 
-def say_changes(console: Console, roster: Roster, changes: Changes) -> None:
-    """What an owner should know of a roster that was taken."""
+def print_changes(console: Console, roster: Roster, changes: Changes) -> None:
+    """Tell an owner or a calibrator what is new in a roster that was taken."""
     for what, names in (("new", changes.new), ("gone", changes.gone)):
         if names:
             console.print(f"{what}: {', '.join(names)}", soft_wrap=True)
@@ -112,18 +111,18 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site keys rotate kits/hospital-1`
     """
-    from privcal.federation.shared.keys import rotate as renew
-    from privcal.federation.shared.roster import Card
+    from privcal.federation.site.keys import rotate as renew
+    from privcal.federation.site.roster import own_card
 
     renew(folder)
-    made = Card.of_site(folder)
+    card = own_card(folder)
     human(as_json).print(
-        f"{made.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
-        f"federation roster KIT --new-keys {made.site}); then accept their new roster.",
+        f"{card.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
+        f"federation roster KIT --new-keys {card.site}); then accept their new roster.",
         soft_wrap=True,
     )
     if as_json:
-        print_json({"site": made.site, "made": made.made, "suite": made.suite})
+        print_json({"site": card.site, "made": card.made, "suite": card.suite})
 
 
 @keys_app.command()
@@ -132,7 +131,7 @@ def destroy(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site keys destroy kits/hospital-1`
     """
-    from privcal.federation.shared.keys import destroy as remove
+    from privcal.federation.site.keys import destroy as remove
 
     remove(folder)
     human(as_json).print(f"the keys of {folder} are destroyed", soft_wrap=True)

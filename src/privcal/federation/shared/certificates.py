@@ -1,4 +1,4 @@
-"""Who a certificate of the federation's authority names, and what they signed with its key."""
+"""Certificates of the federation's authority: whom one names, and what they signed with its key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
 
 from privcal.errors import InputError
 from privcal.federation.shared.canonical import from_base64
+from privcal.federation.shared.kit import CREDENTIALS, ROOT
 
 MAX_CERTIFICATE = 16_384
 """Characters: the longest chain of a kit is far shorter."""
@@ -19,14 +26,26 @@ MAX_CERTIFICATE = 16_384
 
 @dataclass(frozen=True)
 class Holder:
-    """Whom a certificate names, and the key that it is about."""
+    """Whom a certificate names, and the public key that it is about."""
 
     name: str
     org: str
     role: str
     """Empty for a site and for the server."""
     key: Any
-    """The public one."""
+
+    @classmethod
+    def of(cls, certificate: x509.Certificate) -> Holder:
+        def text(oid: x509.ObjectIdentifier) -> str:
+            values = certificate.subject.get_attributes_for_oid(oid)
+            return str(values[0].value) if values else ""
+
+        return cls(
+            name=text(NameOID.COMMON_NAME),
+            org=text(NameOID.ORGANIZATION_NAME),
+            role=text(NameOID.UNSTRUCTURED_NAME),
+            key=certificate.public_key(),
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -48,16 +67,45 @@ def fingerprint(key: Any) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def root(path: str | Path) -> Any:
-    """The certificate of the federation's authority."""
-    from nvflare.lighter.utils import load_crt
-
+def load(path: str | Path) -> x509.Certificate:
+    """A certificate from a file (PEM)."""
     try:
-        return load_crt(str(path))
+        return x509.load_pem_x509_certificate(Path(path).read_text("ascii").encode())
     except (OSError, ValueError):
         raise InputError(
-            f"{path} is not a readable certificate; get the kit from whoever made it"
+            f"{path} is missing, or is not a certificate; get the kit from whoever made it"
         ) from None
+
+
+def load_key(path: str | Path) -> Any:
+    """A private key from a file (PEM)."""
+    try:
+        return load_pem_private_key(Path(path).read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise InputError(
+            f"{path} is missing, or is not a private key; get the kit from whoever made it"
+        ) from None
+
+
+def own_path(folder: Path) -> Path:
+    """The file of a participant's own certificate; its key has the same name with .key."""
+    server = folder / "startup" / f"{CREDENTIALS['server']}.crt"
+    return server if server.exists() else server.with_name(f"{CREDENTIALS['site']}.crt")
+
+
+def own_certificate(folder: str | Path) -> x509.Certificate:
+    """The certificate of the participant whose folder it is."""
+    return load(own_path(Path(folder)))
+
+
+def root_certificate(folder: str | Path) -> x509.Certificate:
+    """The certificate of its federation's authority."""
+    return load(Path(folder) / "startup" / ROOT)
+
+
+def own_name(folder: str | Path) -> str:
+    """The name in a participant's certificate."""
+    return Holder.of(own_certificate(folder)).name
 
 
 def holder(certificate: Any, root: Any, now: float | None = None) -> Holder:
@@ -77,36 +125,22 @@ def holder(certificate: Any, root: Any, now: float | None = None) -> Holder:
     when = None if now is None else datetime.fromtimestamp(now, UTC)
     verify_cert_chain(chain[0], chain[1:], root, when)
     validate_admin_leaf_cert(chain[0])  # not an authority's, and one that may sign
-    return _holder(chain[0])
+    return Holder.of(chain[0])
 
 
 def unverified(certificate: str) -> Holder:
-    """Whom a certificate names, whoever made it."""
-    from nvflare.lighter.utils import load_crt_chain_bytes
-
-    return _holder(load_crt_chain_bytes(certificate.encode("ascii"))[0])
+    """Whom a certificate (PEM) names, whoever made it."""
+    return Holder.of(x509.load_pem_x509_certificate(certificate.encode("ascii")))
 
 
-def of_kit(startup: Path) -> tuple[Holder, str, Any]:
-    """Whose kit it is, with the certificate (PEM) and the private key."""
-    from nvflare.lighter.utils import load_private_key_file
-
-    try:
-        text = (startup / "client.crt").read_text("ascii")
-        return unverified(text), text, load_private_key_file(str(startup / "client.key"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{startup} holds no readable key and certificate: {error}") from None
+def of_kit(folder: str | Path) -> tuple[Holder, str, Any]:
+    """The holder of a participant's certificate, the certificate (PEM) and the private key."""
+    path = own_path(Path(folder))
+    return Holder.of(load(path)), path.read_text("ascii"), load_key(path.with_suffix(".key"))
 
 
 def sign(text: str, key: Any) -> str:
-    """What `Holder.check` of the same key takes."""
+    """A signature that `Holder.check` of the same key takes."""
     from nvflare.lighter.utils import sign_content
 
     return str(sign_content(text, key))
-
-
-def _holder(certificate: Any) -> Holder:
-    from nvflare.lighter.utils import _cert_to_submitter
-
-    name, org, role = map(str, _cert_to_submitter(certificate))
-    return Holder(name, org, role, certificate.public_key())

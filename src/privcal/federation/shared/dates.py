@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 
 from privcal.errors import InputError
+from privcal.federation.shared.certificates import (
+    load_key,
+    own_certificate,
+    own_path,
+    root_certificate,
+)
 
 WARNING = timedelta(days=30)
 
@@ -27,9 +31,9 @@ class Expiry:
     """What runs out within 30 days."""
 
 
-def expiry(folder: Path, at: datetime | None = None) -> Expiry:
-    """The dates of a participant's certificate and of its authority's, seen now or at a moment."""
-    at = datetime.now(UTC) if at is None else at
+def expiry(folder: Path, now: datetime | None = None) -> Expiry:
+    """The dates of a participant's certificate and of its authority's."""
+    now = datetime.now(UTC) if now is None else now
     own, root = own_certificate(folder), root_certificate(folder)
     expired = soon = ""
     for what, after, certificate in (
@@ -37,50 +41,28 @@ def expiry(folder: Path, at: datetime | None = None) -> Expiry:
         ("the federation's authority", ", and with it every kit", root),
     ):
         start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if at > end:
+        if now > end:
             expired = expired or f"{what} ran out on {end:%Y-%m-%d}{after}"
-        elif at < start:
+        elif now < start:
             expired = expired or (
                 f"{what} begins on {start:%Y-%m-%d %H:%M} UTC; is this machine's clock right?"
             )
-        elif end - at <= WARNING:
+        elif end - now <= WARNING:
             soon = soon or f"{what} runs out on {end:%Y-%m-%d}{after}"
     return Expiry(own.not_valid_after_utc, root.not_valid_after_utc, expired, soon)
 
 
-def unfitting(folder: Path) -> str:
-    """What is wrong between a participant's certificate, its key and its root; nothing: empty."""
-    own, root, path = own_certificate(folder), root_certificate(folder), _own(folder)
+def mismatch(folder: Path) -> str:
+    """What does not fit among a participant's certificate, its key and its root; empty: all does."""
+    own, root, path = own_certificate(folder), root_certificate(folder), own_path(folder)
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
         return f"startup/{path.name} was not made by the authority of startup/rootCA.pem"
     try:
-        key = serialization.load_pem_private_key(path.with_suffix(".key").read_bytes(), None)
-    except (OSError, ValueError, TypeError):
+        key = load_key(path.with_suffix(".key"))
+    except InputError:
         return f"startup/{path.stem}.key cannot be read"
     if key.public_key() != own.public_key():
         return f"startup/{path.stem}.key is not the key of startup/{path.name}"
     return ""
-
-
-def own_certificate(folder: Path) -> x509.Certificate:
-    """That of the participant whose folder it is."""
-    return _certificate(_own(folder))
-
-
-def root_certificate(folder: Path) -> x509.Certificate:
-    """That of its federation's authority."""
-    return _certificate(folder / "startup" / "rootCA.pem")
-
-
-def _own(folder: Path) -> Path:
-    server = folder / "startup" / "server.crt"
-    return server if server.exists() else server.with_name("client.crt")
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError):
-        raise InputError(f"{path} is missing, or is not a certificate") from None
