@@ -23,7 +23,13 @@ from privcal.federation.authority.authority import Authority
 from privcal.federation.authority.kits import add, load, provision, renew, revoke
 from privcal.federation.authority.project import Member, Project
 from privcal.federation.inspection import Finding, check, closed
-from privcal.federation.shared.certificates import fingerprint, own_certificate, root_certificate
+from privcal.federation.shared.certificates import (
+    Holder,
+    fingerprint,
+    own_certificate,
+    root_certificate,
+)
+from privcal.federation.shared.certificates import load as load_certificate
 from privcal.federation.shared.dates import expiry
 from privcal.federation.shared.messages import Signer, open_message
 from privcal.federation.shared.revocations import Revocations, install, sign
@@ -284,6 +290,18 @@ def test_the_authority_may_lie_elsewhere(kits: Path, tmp_path: Path) -> None:
     renew(kits, "site-9", tmp_path / "renewed", ca=safe)
     assert revoke(kits, "site-9", ca=safe).is_file()
     assert not (kits / "ca").exists()
+
+
+def test_whom_a_certificate_names_is_read_as_flare_reads_it(kits: Path, tmp_path: Path) -> None:
+    from nvflare.lighter.utils import _cert_to_submitter, load_crt
+
+    authority = json.loads((kits / "ca" / "cert.json").read_text())
+    (tmp_path / "other.crt").write_text(certificate('é, "x"', "", authority=authority)[0])
+    paths = [*tmp_path.rglob("*.crt"), *tmp_path.rglob("rootCA.pem")]
+    assert len({path.parent for path in paths}) == len(PROJECT.everyone) + 1
+    for path in paths:
+        holder = Holder.of(load_certificate(path))
+        assert (holder.name, holder.org, holder.role) == _cert_to_submitter(load_crt(str(path)))
 
 
 @pytest.mark.parametrize("damage", ["cert.json", "register.json"])

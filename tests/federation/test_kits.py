@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -479,6 +482,36 @@ def test_commands_tell_what_they_did(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("federation", "down", tmp_path / "k")
     assert (code, out) == (0, "nothing was running\n")
     assert run("federation", "up")[0] == 2
+
+
+def test_down_stops_what_runs_though_the_list_of_participants_and_their_folders_are_gone(
+    run: Any, tmp_path: Path
+) -> None:
+    """By the table of processes: one that belongs there, one of another federation, a stranger."""
+    code = "import time; print(flush=True); time.sleep(600)"
+    module, kits = "privcal.federation.site.service", tmp_path / "kits"
+    kits.mkdir()
+    words = [(module, kits / "gone"), (module, tmp_path / "others" / "gone"), ("x", kits / "gone")]
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, *map(str, more)], stdout=subprocess.PIPE)
+        for more in words
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        (kits / "federation.json").write_text("{")
+        status, out, err = run("federation", "down", kits)
+        assert (status, out) == (0, "1 processes stopped\n")
+        assert "federation.json is missing or damaged" in err
+        assert started[0].wait(30) == -signal.SIGTERM
+        assert [process.poll() for process in started[1:]] == [None, None]
+        status, _, err = run("federation", "down", kits)
+        assert (status, "federation.json is missing or damaged" in err) == (2, True)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def test_what_runs_out_soon_is_shown_and_does_not_fail_the_check(

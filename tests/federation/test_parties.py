@@ -118,5 +118,7 @@ def test_a_running_process_has_loaded_nothing_of_another_party(
 
 
 def test_the_process_that_has_the_network_does_not_load_the_one_that_reads_rows() -> None:
-    pytest.importorskip("cryptography", reason="needs cryptography: pip install privcal[federation]")
+    pytest.importorskip(
+        "cryptography", reason="needs cryptography: pip install privcal[federation]"
+    )
     assert f"{ROOT}.site.worker" not in loaded("site.service")

@@ -29,7 +29,7 @@ from privcal.federation.shared.roster import Card
 from privcal.federation.shared.sealing import SealingKey
 from privcal.federation.site import keys, service, worker
 from privcal.federation.site import settings as site
-from privcal.federation.site.log import LOG
+from privcal.federation.site.log import LOG, line, write
 from privcal.federation.site.roster import own_card
 from privcal.federation.site.service import Service
 from tests.support import federation_parts as parts
@@ -423,6 +423,40 @@ def test_when_a_reply_leaves_and_how_long_it_is_do_not_depend_on_the_rows(
     noted = place / "local" / LOG
     assert ("John Smith" in noted.read_text()) if what == "failure" else True
     assert not noted.exists() or noted.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.usefixtures("in_process")
+def test_the_owners_log_has_a_line_for_a_refusal_and_a_traceback_for_a_fault(
+    place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = set_up(place)
+    log = place / "local" / LOG
+    assert asked.ask(ann, "a", model="another") == "model"
+    data = site.Site.load(place).populations[0].data
+    data.rename(data.with_suffix(".gone"))
+    assert asked.ask(ann, "b") == "unavailable"
+    asked.service.answer("ask", b'{"privcal":2}')
+    lines = log.read_text().splitlines()
+    assert len(lines) == 3
+    assert "ann@lab.org was refused: model: the scores come from another model" in lines[0]
+    assert "ann@lab.org was refused: unavailable: the source cannot answer (" in lines[1]
+    assert str(data) in lines[1], "the cause, in words"
+    assert "a message was refused: bad_request: " in lines[2]
+    assert "a message has other parts" in lines[2]
+    log.unlink()
+    data.with_suffix(".gone").rename(data)
+    monkeypatch.setattr(opening.Data, "read", lambda *_, **__: 1 / 0)
+    assert asked.ask(ann, "c") == "unavailable"
+    assert "Traceback" in log.read_text()
+    assert "ZeroDivisionError" in log.read_text()
+
+
+def test_a_line_of_the_log_is_one_line_whatever_a_sender_wrote(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    write(tmp_path, line(InputError("no name:\n2026-01-01 all is well\x1b[2J" + "x" * 10_000)))
+    [written] = (tmp_path / "local" / LOG).read_text().splitlines()
+    assert "no name: 2026-01-01 all is well [2J" in written
+    assert len(written) < 1100
 
 
 @pytest.mark.usefixtures("in_process")
