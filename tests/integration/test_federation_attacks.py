@@ -142,7 +142,7 @@ def by_hand(federation: Federation, name: str, *frames: bytes) -> Any:
             with contextlib.suppress(ConnectionError):
                 for frame in frames:
                     await end.send_bytes(frame)
-            while (heard := await end.receive(timeout=10.0)).type == aiohttp.WSMsgType.BINARY:
+            while (heard := await end.receive(timeout=60.0)).type == aiohttp.WSMsgType.BINARY:
                 pass
             return heard.type
 
@@ -279,7 +279,7 @@ def handshake(federation: Federation, certificate: Path | None) -> bytes:
     if certificate is not None:
         context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain) as secured,
     ):
         secured.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
