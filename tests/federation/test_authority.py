@@ -25,12 +25,12 @@ from privcal.federation.authority.project import Member, Project
 from privcal.federation.inspection import Finding, check, closed
 from privcal.federation.shared.certificates import (
     Holder,
+    expiry,
     fingerprint,
     own_certificate,
     root_certificate,
 )
 from privcal.federation.shared.certificates import load as load_certificate
-from privcal.federation.shared.dates import expiry
 from privcal.federation.shared.messages import Signer, open_message
 from privcal.federation.shared.revocations import Revocations, install, sign
 from privcal.federation.shared.revocations import load as revoked_at

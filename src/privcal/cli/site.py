@@ -240,7 +240,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site status kits/hospital-1`
     """
-    from privcal.federation.shared.dates import expiry
+    from privcal.federation.shared.certificates import expiry
     from privcal.federation.site.health import ago, last_status
     from privcal.federation.site.settings import Site
 

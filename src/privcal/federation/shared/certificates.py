@@ -1,14 +1,15 @@
-"""Certificates of the federation's authority: whom one names, and what they signed with its key."""
+"""Certificates of the federation's authority: whom one names, what its key signed, how long it holds."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -22,6 +23,9 @@ from privcal.federation.shared.kit import CREDENTIALS, ROOT
 
 MAX_CERTIFICATE = 16_384
 """Characters: the longest chain of a kit is far shorter."""
+
+WARNING = timedelta(days=30)
+"""How long before its end a certificate is warned of."""
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,55 @@ def sign(text: str, key: Any) -> str:
     from nvflare.lighter.utils import sign_content
 
     return str(sign_content(text, key))
+
+
+# --- dates, and whether things fit ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """Until when a participant can take part; both sentences are empty where all is well."""
+
+    certificate: datetime
+    authority: datetime
+    expired: str
+    """What has run out or has not begun."""
+    soon: str
+    """What runs out within 30 days."""
+
+
+def expiry(folder: Path, now: datetime | None = None) -> Expiry:
+    """The dates of a participant's certificate and of its authority's."""
+    now = datetime.now(UTC) if now is None else now
+    own, root = own_certificate(folder), root_certificate(folder)
+    expired = soon = ""
+    for what, after, certificate in (
+        ("this participant's certificate", "", own),
+        ("the federation's authority", ", and with it every kit", root),
+    ):
+        start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now > end:
+            expired = expired or f"{what} ran out on {end:%Y-%m-%d}{after}"
+        elif now < start:
+            expired = expired or (
+                f"{what} begins on {start:%Y-%m-%d %H:%M} UTC; is this machine's clock right?"
+            )
+        elif end - now <= WARNING:
+            soon = soon or f"{what} runs out on {end:%Y-%m-%d}{after}"
+    return Expiry(own.not_valid_after_utc, root.not_valid_after_utc, expired, soon)
+
+
+def mismatch(folder: Path) -> str:
+    """What does not fit among a participant's certificate, its key and its root; empty: all does."""
+    own, root, path = own_certificate(folder), root_certificate(folder), own_path(folder)
+    try:
+        own.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return f"startup/{path.name} was not made by the authority of startup/rootCA.pem"
+    try:
+        key = load_key(path.with_suffix(".key"))
+    except InputError:
+        return f"startup/{path.stem}.key cannot be read"
+    if key.public_key() != own.public_key():
+        return f"startup/{path.stem}.key is not the key of startup/{path.name}"
+    return ""

@@ -77,53 +77,41 @@ class Startup:
             raise InputError(f"{kit} is not a {kind}'s start-up kit: there is no {path}")
         document = read_json(path, "start-up file")
         try:
-            facts = _READERS[kind](document)
-            if not all(isinstance(value, str) for value in facts.values()):
+            name, url, server, *files = _READERS[kind](document)
+            paths = [str(path.parent / file) for file in files]
+            if not all(isinstance(text, str) for text in (name, url, server)):
                 raise TypeError("not a text")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise InputError(f"{path} is damaged; ask for a fresh kit") from None
-        files = {name: str(path.parent / facts[name]) for name in ("key", "certificate", "root")}
-        return cls(kit, **{**facts, **files})
+        return cls(kit, name, url, server, *paths)
 
 
-def _site(document: dict[str, Any]) -> dict[str, Any]:
-    client, server = document["client"], document["servers"][0]
-    return {
-        "name": client["fqsn"],
-        "url": f"{server['service']['scheme']}://{server['service']['target']}",
-        "server": server["identity"],
-        "key": client["ssl_private_key"],
-        "certificate": client["ssl_cert"],
-        "root": client["ssl_root_cert"],
-    }
+_Facts = tuple[str, str, str, str, str, str]
+"""The fields of a start-up file, from its `name` on, in order."""
 
 
-def _server(document: dict[str, Any]) -> dict[str, Any]:
-    server = document["servers"][0]
-    host, port = server["service"]["target"].split(":")
-    return {
-        "name": host,
-        "url": f"{server['service']['scheme']}://{host}:{whole('port', int(port), 1, 65535)}",
-        "server": host,
-        "key": server["ssl_private_key"],
-        "certificate": server["ssl_cert"],
-        "root": server["ssl_root_cert"],
-    }
+def _site(document: Any) -> _Facts:
+    own, server = document["client"], document["servers"][0]
+    url = f"{server['service']['scheme']}://{server['service']['target']}"
+    files = own["ssl_private_key"], own["ssl_cert"], own["ssl_root_cert"]
+    return own["fqsn"], url, server["identity"], *files
 
 
-def _calibrator(document: dict[str, Any]) -> dict[str, Any]:
-    admin = document["admin"]
-    return {
-        "name": admin["username"],
-        "url": f"{admin['scheme']}://{admin['host']}:{admin['port']}",
-        "server": admin["server_identity"],
-        "key": admin["client_key"],
-        "certificate": admin["client_cert"],
-        "root": admin["ca_cert"],
-    }
+def _server(document: Any) -> _Facts:
+    own = document["servers"][0]
+    host, port = own["service"]["target"].split(":")
+    url = f"{own['service']['scheme']}://{host}:{whole('port', int(port), 1, 65535)}"
+    return host, url, host, own["ssl_private_key"], own["ssl_cert"], own["ssl_root_cert"]
 
 
-_READERS: dict[Kind, Callable[[Any], dict[str, Any]]] = {
+def _calibrator(document: Any) -> _Facts:
+    own = document["admin"]
+    url = f"{own['scheme']}://{own['host']}:{own['port']}"
+    files = own["client_key"], own["client_cert"], own["ca_cert"]
+    return own["username"], url, own["server_identity"], *files
+
+
+_READERS: dict[Kind, Callable[[Any], _Facts]] = {
     "site": _site,
     "server": _server,
     "calibrator": _calibrator,

@@ -13,8 +13,7 @@ from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
-from privcal.federation.shared.certificates import Holder, own_certificate
-from privcal.federation.shared.dates import expiry
+from privcal.federation.shared.certificates import Holder, expiry, own_certificate
 from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
