@@ -27,7 +27,7 @@ FLARE = "2.9."
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found: `sentence` says it, `remedy` what to do about it."""
+    """The finding of one rule: a sentence, and what to do about it."""
 
     rule: str
     ok: bool

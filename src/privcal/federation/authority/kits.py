@@ -162,7 +162,7 @@ def revoke(kits: Path, name: str, *, old_keys: bool = False, ca: Path | None = N
 
 
 def load(kits: Path) -> Project:
-    """Who is in a folder of kits that `init` made."""
+    """The participants of a folder of kits that `init` made."""
     try:
         return Project.from_dict(read_json(kits / FEDERATION, "list of participants"))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Who takes part in a federation: one small TOML file."""
+"""The participants of a federation: one small TOML file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Project:
-    """Who takes part, where the server is, and how long certificates are good."""
+    """The participants, the server's port, and how long certificates are good."""
 
     name: str
     server: Member

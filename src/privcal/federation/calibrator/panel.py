@@ -121,7 +121,7 @@ class Sites:
         return card
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Who would not answer all of these; whoever would has reserved what they cost."""
+        """The sites that would not answer all of these; the others have reserved what they cost."""
         if not questions:
             return {}
         self._campaign = questions[0].campaign

@@ -63,7 +63,7 @@ class Holder:
 
 
 def fingerprint(key: Any) -> str:
-    """Of a public key: SHA-256 of its SubjectPublicKeyInfo (DER), in hex.
+    """The fingerprint of a public key: SHA-256 of its SubjectPublicKeyInfo (DER), in hex.
 
     Not of a certificate: a key that was stolen is the same in every certificate made for it.
     """
@@ -160,9 +160,9 @@ class Expiry:
     certificate: datetime
     authority: datetime
     expired: str
-    """What has run out or has not begun."""
+    """A sentence on what has run out or has not begun."""
     soon: str
-    """What runs out within 30 days."""
+    """A sentence on what runs out within 30 days."""
 
 
 def expiry(folder: Path, now: datetime | None = None) -> Expiry:
@@ -187,7 +187,7 @@ def expiry(folder: Path, now: datetime | None = None) -> Expiry:
 
 
 def mismatch(folder: Path) -> str:
-    """What does not fit among a participant's certificate, its key and its root; empty: all does."""
+    """A sentence on what does not fit among certificate, key and root; empty where all does."""
     own, root, path = own_certificate(folder), root_certificate(folder), own_path(folder)
     try:
         own.verify_directly_issued_by(root)

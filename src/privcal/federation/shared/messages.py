@@ -1,4 +1,4 @@
-"""What travels: a request signed by the calibrator, and a site's reply, sealed for it.
+"""The messages: a request signed by a calibrator, and a site's reply, sealed for it.
 
 Whatever carries them is trusted with nothing. A request is one canonical text, signed with the key
 of the calibrator's start-up kit and sent with its certificate, which a site checks against the
@@ -59,7 +59,7 @@ UNSEALED = frozenset({"bad_request", "version", "addressee", "expired", "busy", 
 
 @dataclass(frozen=True)
 class Request:
-    """What a calibrator wants of some sites.
+    """A calibrator's request to some sites.
 
     kind
         "question": one question, to be answered. "offer": a whole plan; would the site answer
@@ -153,7 +153,7 @@ def read_request(text: Any) -> Request:
 
 
 def read_question(facts: Any) -> Question:
-    """One of its questions, every part checked."""
+    """A question of a request, every part checked."""
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
         raise InputError("a question has other parts")
     for name in ("round", "index", "nano_epsilon"):
@@ -216,7 +216,7 @@ class Opened:
 def open_message(
     message: Any, root_certificate: str | Path, *, site: str, now: float | None = None
 ) -> Opened:
-    """Who signed a message, and what it asks of `site`; or Refused.
+    """The signer and the request of a message to `site`; or Refused.
 
     The code is `version` for a message of another version, `addressee` for one to other sites,
     `expired` for one of another time, and `bad_request` for everything else. Nothing was charged
@@ -269,7 +269,7 @@ def digest(message: Any) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site sends back: whole numbers on the grid and three public facts, yes, or a code."""
+    """A site's reply: whole numbers on the grid and three public facts, yes, or a code."""
 
     values: tuple[int, ...] = ()
     rows_per_person: int = 1
@@ -319,7 +319,7 @@ def plain_refusal(code: str, message: Any, keys: Signing, site: str) -> str:
 
 
 def open_reply(text: Any, message: str, card: Card, key: SealingKey, length: int) -> Reply:
-    """What the site of this card replied to `message`: or a ValueError, which says why not.
+    """The reply of this card's site to `message`; or a ValueError, which says why not.
 
     A reply is never trusted: not that it comes from that site, nor that the site is honest.
     """
@@ -359,7 +359,7 @@ def _room(length: int) -> int:
 
 
 def read_reply(text: Any, length: int) -> Reply:
-    """What was in a sealed reply, checked: a site may lie."""
+    """The content of a sealed reply, checked: a site may lie."""
     try:
         facts = canonical.read(text, _room(length))
     except InputError:

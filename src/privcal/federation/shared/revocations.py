@@ -1,4 +1,4 @@
-"""Who is out: a list of revoked names and keys, signed by the federation's authority.
+"""The list of revoked names and keys, signed by the federation's authority.
 
 A certificate is good until it runs out, whoever holds its key by then. So the authority's keeper
 signs a list, and every participant keeps it as `local/revoked.json` and looks at it whenever
@@ -41,7 +41,7 @@ class Revocations:
     """Names, in lower case, and fingerprints of keys that nobody believes any more."""
 
     number: int = 0
-    """How many lists the authority had signed with this one; 0: there is no list."""
+    """The count of lists that the authority has signed, with this one; 0: there is no list."""
     time: str = ""
     names: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()

@@ -48,7 +48,7 @@ class Card:
     sealing: str
     made: int
     certificate: str
-    """Of the site's kit, PEM."""
+    """The certificate of the site's kit, PEM."""
     possession: str
     """Signature with the signing key."""
     vouched: str
@@ -86,7 +86,7 @@ class Card:
 
     @classmethod
     def read(cls, text: Any) -> Card:
-        """A card that holds together. Whose it is, `verify` tells."""
+        """A card that is signed with the key it shows; whose it is, `verify` tells."""
         return _card(canonical.read(text, MAX_CARD))
 
     def verify(self, root_certificate: str | Path, *, server: str | None = None) -> None:
@@ -129,7 +129,7 @@ class Card:
 
     @property
     def fingerprint(self) -> str:
-        """Of the key in its certificate, as lists of revocations name it."""
+        """The fingerprint of its certificate's key, as lists of revocations name it."""
         return certificates.unverified(self.certificate).fingerprint
 
     @property
@@ -186,7 +186,7 @@ class Roster:
 
     @classmethod
     def load(cls, path: str | Path) -> Roster:
-        """From a file; whose the cards are, `verify` tells."""
+        """A roster from a file; whose the cards are, `verify` tells."""
         path = Path(path)
         try:
             text = path.read_text("ascii")
@@ -253,7 +253,7 @@ class Roster:
 
 
 def roster_path(folder: str | Path) -> Path:
-    """Where a participant's roster is: the one that a site's owner accepted, or a calibrator pinned."""
+    """The file of the roster that a site's owner accepted, or a calibrator pinned."""
     folder = Path(folder) if kit.is_calibrator(folder) else Path(folder, "local")
     return folder / "roster.json"
 

@@ -1,4 +1,4 @@
-"""Sealing: what is sealed for a public key is read with its private half alone (HPKE, RFC 9180).
+"""Sealing (HPKE, RFC 9180): a text for a public key is read with the private half alone.
 
 A public key is one text, "suite:base64", so that another suite can be added. The first one joins
 ML-KEM-768 and X25519 and holds as long as either does: what is recorded today must stay closed
@@ -74,7 +74,7 @@ class SealingKey:
         return f"{self.suite}:{to_base64(raw)}"
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
-        """What was sealed for this key with the same `info`; else a ValueError."""
+        """The text that was sealed for this key with the same `info`; else a ValueError."""
         key: Any = X25519PrivateKey.from_private_bytes(self._raw[-32:])
         if self.suite == HYBRID:
             key = MLKEM768X25519PrivateKey(MLKEM768PrivateKey.from_seed_bytes(self._raw[:64]), key)

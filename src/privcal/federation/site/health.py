@@ -62,7 +62,7 @@ def _look_at(population: Population, suffix: str) -> list[Sign]:
 
 
 def last_status(folder: Path) -> dict[str, Any]:
-    """What the site's process wrote last of itself; empty where it does not run."""
+    """The last words of the site's process about itself; empty where it does not run."""
     try:
         facts: dict[str, Any] = json.loads((folder / "local" / STATUS).read_text("utf-8"))
         # Nothing from the future either: a clock may have been set back.

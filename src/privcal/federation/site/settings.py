@@ -64,7 +64,7 @@ class Population:
     max_rows: int | None = None
 
     def source(self, name: str) -> Source:
-        """The source behind it. Its rows are not looked at before a question is charged."""
+        """The source that answers. Its rows are not looked at before a question is charged."""
         ledger = Ledger(self.ledger)
         data = Data.at(self.data)
         for note in map(Data.noted, reversed(ledger.notes())):
@@ -90,7 +90,7 @@ class Site:
 
     @classmethod
     def load(cls, folder: str | Path) -> Site:
-        """From a site's folder (that of its start-up kit)."""
+        """The settings in a site's folder (that of its start-up kit)."""
         folder = Path(folder)
         path = folder / "local" / SETTINGS
         try:
