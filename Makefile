@@ -1,37 +1,48 @@
 # `make demo` and `make test` need nothing but Python 3.11+ and a way to PyPI.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
-.PHONY: demo test lint bench federation train clean
+.PHONY: help demo quick test lint types bench federation train clean
 
-demo: $(VENV)/.base
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+demo: $(VENV)/.base  ## every method on bundled real data
 	$(BIN)/privcal demo
 
-test: lint
-	$(BIN)/mypy
-	$(BIN)/pytest -n auto --dist loadgroup
+quick: $(VENV)/.test  ## the core tests, in about a minute
+	$(PYTEST) -m "not slow"
 
-lint: $(VENV)/.test
+test: lint types  ## lint, types and all tests
+	$(PYTEST)
+
+lint: $(VENV)/.test  ## ruff and codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
-federation: $(VENV)/.federation  # what `privcal federation` needs; `make test` then tests it too
+types: $(VENV)/.test  ## mypy
+	$(BIN)/mypy
 
-train: $(VENV)/.train  # what `privcal data train` needs (torch); `make test` then tests it too
+federation: $(VENV)/.federation  ## install what `privcal federation` needs; `make test` then tests it too
 
-bench: $(VENV)/.bench
+train: $(VENV)/.train  ## install what `privcal data train` needs (torch); `make test` then tests it too
+
+bench: $(VENV)/.bench  ## speed and memory beside other libraries
 	$(BIN)/python -m benchmarks
 
-clean:
+clean:  ## remove all that was made here
 	rm -rf $(VENV) privcal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.base: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privcal needs Python 3.11 or newer; say which one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.test $(VENV)/.bench $(VENV)/.federation $(VENV)/.train: $(VENV)/.%: $(VENV)/.base
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	$(PIP) --editable ".[$*]"
 	@touch $@

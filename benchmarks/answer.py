@@ -18,9 +18,9 @@ from benchmarks.data import synthetic
 from benchmarks.paired import Seconds, ratio, take_turns
 from privcal import Ledger, Policy, Scores, Source
 from privcal.privacy.epsilon import to_nano
-from privcal.privacy.ledger import Key
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import Gap
+from privcal.question import Question
 
 ROWS, CLASSES, ROUNDS = 30, 10, 301
 EPSILON = 0.1
@@ -76,16 +76,16 @@ def _ledger(folder: Path, name: str) -> Ledger:
 
 def _asker(source: Source) -> Callable[[], Any]:
     numbers = count()
-    return lambda: source.answer(QUERY, EPSILON, f"benchmark/0/{next(numbers)}")
+    return lambda: source.answer(Question.of(QUERY, EPSILON, "benchmark", index=next(numbers)))
 
 
 def _charger(ledger: Ledger) -> Callable[[], Any]:
-    nano, numbers = to_nano(EPSILON), count()
+    numbers = count()
 
     def call() -> None:
-        key = Key("benchmark", "alone", 0, next(numbers))
-        ledger.charge(key, QUERY.canonical(), QUERY.digest(nano), nano, POLICY.nano_total)
-        ledger.store(key, [0])
+        question = Question.of(QUERY, EPSILON, "alone", index=next(numbers))
+        ledger.charge(question, "benchmark", POLICY)
+        ledger.store(question, "benchmark", [0])
 
     return call
 

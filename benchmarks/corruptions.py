@@ -20,12 +20,12 @@ def run() -> None:
     except ImportError as error:  # the peer wants a setuptools older than 81 too
         report.note(f"the corruptions need torch and imagecorruptions, and are skipped: {error}")
         return
-    from privcal.corruptions import NAMES, corrupt
+    from privcal.corruptions import CORRUPTIONS, corrupt
 
     pixels = np.random.default_rng(0).integers(0, 256, (OURS, SIDE, SIDE, 3), np.uint8)
     images = torch.from_numpy(pixels)
     rows, times = [], []
-    for name in NAMES:
+    for name in CORRUPTIONS:
 
         def ours(name: str = name) -> None:
             corrupt(images, name, 5)
@@ -55,5 +55,5 @@ def run() -> None:
         ("corruption", "privcal, batches", "imagecorruptions", "times as fast"),
         rows,
     )
-    report.note("the other package has constants of its own for pictures of this size")
+    report.note("the other package has constants of its own for images of this size")
     report.at_least("times as fast, median", statistics.median(times), 1, "x")

@@ -133,12 +133,12 @@ def _memory(site: Path) -> float:
 
 def _many() -> None:
     """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise, seals."""
-    from privcal.calibrate import Question
     from privcal.federation.shared.messages import Request, Signer, open_message, seal_reply
     from privcal.federation.site.keys import SiteKeys
     from privcal.federation.site.settings import Site
     from privcal.federation.site.worker import reply_to
     from privcal.queries import Gap
+    from privcal.question import Question
 
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"

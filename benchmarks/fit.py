@@ -32,13 +32,13 @@ def _case(logits: Logits, labels: Labels, rounds: int, judged: bool) -> None:
     def call(name: str, fit: Fitter) -> None:
         temperatures[name] = fit(logits, labels)
 
-    found = fitters()
-    seconds = take_turns({name: partial(call, name, fit) for name, fit in found.items()}, rounds)
+    fits = fitters()
+    seconds = take_turns({name: partial(call, name, fit) for name, fit in fits.items()}, rounds)
     right = reference_temperature(logits, labels)
-    errors = {name: abs(temperatures[name] - right) for name in found}
+    errors = {name: abs(temperatures[name] - right) for name in fits}
     # Apart from the timing, because tracing slows every allocation down.
-    traced = {name: traced_peak(partial(fit, logits, labels)) for name, fit in found.items()}
-    resident = {name: resident_growth(name, logits, labels) for name in found}
+    traced = {name: traced_peak(partial(fit, logits, labels)) for name, fit in fits.items()}
+    resident = {name: resident_growth(name, logits, labels) for name in fits}
     report.table(
         f"fit: {len(logits):,} x {logits.shape[1]:,} float32 logits, "
         f"making the Scores included (right T {right:.7f}, {rounds} rounds)",
@@ -52,7 +52,7 @@ def _case(logits: Logits, labels: Labels, rounds: int, judged: bool) -> None:
                 f"{traced[name]:.2f} MB",
                 "unknown" if (grown := resident[name]) is None else f"{grown:.2f} MB",
             )
-            for name in found
+            for name in fits
         ),
     )
     if judged:

@@ -11,9 +11,9 @@ from benchmarks import report
 from benchmarks.data import Logits, synthetic
 from benchmarks.paired import ratio, take_turns
 from privcal import Scores
-from privcal.kernel import default_threads
 from privcal.queries import Gap
 from privcal.scores import FloatArray, IntArray
+from privcal.threads import default_threads
 
 ROWS, CLASSES, ROUNDS = 50_000, 1000, 21
 

@@ -19,14 +19,14 @@ import numpy as np
 
 import privcal
 from benchmarks import report
-from privcal.calibrate import Question, SourceDropped
+from privcal.calibrate import SourceDropped
 from privcal.datasets import cifar10c
 from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.plausible import implausible
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Key
 from privcal.queries import GRID, Hats, Query
+from privcal.question import Question
 from privcal.scores import FloatArray, Scores
 from privcal.source import Answer
 
@@ -89,7 +89,7 @@ class Panel:
         return {}
 
     def ask(self, names: Sequence[str], question: Question) -> Iterator[tuple[str, Answer]]:
-        query, epsilon = question.query, question.nano_epsilon / NANO
+        query, epsilon = question.query, question.epsilon
         rng = np.random.default_rng([self._seed, question.round, question.index])
         noise = rng.laplace(0, query.sensitivity / epsilon, (len(self.names), query.length))
         for name, own in zip(self.names, noise, strict=True):
@@ -99,8 +99,7 @@ class Panel:
                     if name in self._liars
                     else query.contributions(self._honest[name]).sum(query.length) / GRID
                 )
-                key = Key.parse(self.asker, question.request_id)
-                yield name, Answer(exact + own, question.nano_epsilon, key, name)
+                yield name, Answer(exact + own, question, name)
 
 
 @contextmanager

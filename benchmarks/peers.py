@@ -71,7 +71,7 @@ def torch_fit(logits: Logits, labels: Labels) -> float:
 
 
 def fitters() -> dict[str, Fitter]:
-    found: dict[str, Fitter] = {"privcal": privcal_fit, "scikit-learn": sklearn_fit}
+    fits: dict[str, Fitter] = {"privcal": privcal_fit, "scikit-learn": sklearn_fit}
     if find_spec("torch") is not None:
-        found["torch LBFGS"] = torch_fit
-    return found
+        fits["torch LBFGS"] = torch_fit
+    return fits

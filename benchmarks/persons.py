@@ -10,6 +10,7 @@ from benchmarks import report
 from benchmarks.data import synthetic
 from privcal import Ledger, Policy, Scores, Source
 from privcal.queries import Gap
+from privcal.question import Question
 
 PERSONS = (10_000, 100_000, 1_000_000)
 CLASSES = 2
@@ -50,6 +51,6 @@ def _times(scores: Scores, folder: Path, budget: str) -> tuple[float, float]:
     seconds = []
     for request in range(6):
         start = time.perf_counter()
-        source.answer(Gap(), 0.1, f"benchmark/0/{request}")
+        source.answer(Question.of(Gap(), 0.1, "benchmark", index=request))
         seconds.append(time.perf_counter() - start)
     return seconds[0], sorted(seconds[1:])[2]

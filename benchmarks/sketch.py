@@ -23,7 +23,7 @@ from privcal import Scores, study
 from privcal.kernel import confidence, log_odds
 from privcal.metrics import ece
 from privcal.queries import GRID
-from privcal.sketch import Reading, evaluate_privately
+from privcal.sketch import SketchReader, evaluate_privately
 from privcal.study.archive import Archive, read_archive
 
 PUBLIC = 2000
@@ -64,13 +64,13 @@ def _speed() -> None:
     each = (time.perf_counter() - began) / (500 * len(found)) * 1e3
     archive = read_archive()
     public = archive.scores("clean").take(slice(0, PUBLIC))
-    reading = Reading.of(public)
-    averages = _sketches(archive.scores("fog"), reading, 1.0, 1, np.random.default_rng(0))[0]
+    reader = SketchReader.of(public)
+    averages = _sketches(archive.scores("fog"), reader, 1.0, 1, np.random.default_rng(0))[0]
     seconds = take_turns(
         {
-            "from averages to map": lambda: reading.read(averages, SOURCES, 2 / SOURCES).maps(1.0),
+            "from averages to map": lambda: reader.read(averages, SOURCES, 2 / SOURCES).maps(1.0),
             "the same, public rows read anew": lambda: (
-                Reading.of(public).read(averages, SOURCES, 2 / SOURCES).maps(1.0)
+                SketchReader.of(public).read(averages, SOURCES, 2 / SOURCES).maps(1.0)
             ),
         },
         11,
@@ -190,16 +190,16 @@ def _honesty(name: str, archive: Archive) -> None:
     held = [s for s in archive.shifts if s not in CHOSEN_ON[name] | {"clean"}]
     hidden = {shift: archive.scores(shift).take(np.sort(aside[PUBLIC:])) for shift in held}
     rows = []
-    for label, reading in (("public", Reading.of(public)), ("alone", Reading.of())):
+    for label, reader in (("public", SketchReader.of(public)), ("alone", SketchReader.of())):
         for epsilon in EPSILONS:
             covered, accuracy, before, told, found = [], [], [], [], []
             for scores in hidden.values():
-                averages, test = _sketches(scores, reading, epsilon, 12, rng)
+                averages, test = _sketches(scores, reader, epsilon, 12, rng)
                 noise = 2 / (epsilon**2 * SOURCES)
-                posterior = reading.read(averages, SOURCES, noise)
-                s, p, error = _truth(scores, reading)
+                posterior = reader.read(averages, SOURCES, noise)
+                s, p, error = _truth(scores, reader)
                 for run, kept in enumerate(test):
-                    said = evaluate_privately(posterior, reading, run=run)
+                    said = evaluate_privately(posterior, reader, run=run)
                     band = said.band
                     middle, low, high = (
                         np.interp(s, band.score, v) for v in (band.accuracy, band.low, band.high)
@@ -210,7 +210,7 @@ def _honesty(name: str, archive: Archive) -> None:
                     accuracy.append(
                         said.accuracy.low <= scores.correct.mean() <= said.accuracy.high
                     )
-                    c = posterior.maps(reading.temperature)[run].confidence(kept)
+                    c = posterior.maps(reader.temperature)[run].confidence(kept)
                     told.append(said.ece_after.value)
                     found.append(ece(c, kept.correct))
                     own = confidence(kept.outputs, 1.0)
@@ -243,10 +243,10 @@ def _honesty(name: str, archive: Archive) -> None:
 
 
 def _sketches(
-    scores: Scores, reading: Reading, epsilon: float, runs: int, rng: np.random.Generator
+    scores: Scores, reader: SketchReader, epsilon: float, runs: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[Scores]]:
     """Average noisy answers of simulated sources, and the rows nobody asked about."""
-    query = reading.query
+    query = reader.query
     each = query.contributions(scores)
     averages, rest = [], []
     for _ in range(runs):
@@ -258,9 +258,9 @@ def _sketches(
     return np.array(averages), rest
 
 
-def _truth(scores: Scores, reading: Reading) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _truth(scores: Scores, reader: SketchReader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean score, accuracy and its standard error of twenty equal parts of the rows."""
-    s = log_odds(scores.outputs, reading.temperature)
+    s = log_odds(scores.outputs, reader.temperature)
     parts = np.array_split(np.argsort(s), 20)
     accuracy = np.array([scores.correct[part].mean() for part in parts])
     count = np.array([len(part) for part in parts])

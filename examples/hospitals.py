@@ -25,19 +25,18 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import privcal
-from privcal.cli.console import errors, progress_bar
+from privcal.cli.console import note, progress_bar
 from privcal.errors import InputError
-from privcal.evaluate import evaluate
-from privcal.files import replacing
+from privcal.evaluation import evaluate
 from privcal.fit import Objective
 from privcal.maps import Map, TemperatureMap
+from privcal.plots import save_figure
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
-from privcal.sketch import Reading
+from privcal.sketch import SketchReader
 from privcal.study.styles import styles
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -146,7 +145,7 @@ def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
         "risk": float(risk.mean()),
         "outcome": float(scores.labels.mean()),
         "risk_gap": float(risk.mean() - scores.labels.mean()),
-        "drowned": float("note" in map.provenance),
+        "drowned": float(map.informative is False),
     }
 
 
@@ -176,9 +175,9 @@ def floor(scores: Scores, rng: np.random.Generator, draws: int = 50) -> float:
 
 def prior(public: Scores | None = None) -> Map:
     """What a sketch gives where its answer says nothing."""
-    reading = Reading.of(public)
-    nothing = np.zeros((1, reading.query.length))
-    return reading.read(nothing, 1, 1.0).maps(reading.temperature)[0]
+    reader = SketchReader.of(public)
+    nothing = np.zeros((1, reader.query.length))
+    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
 
 
 def exact(method: str, pooled: Scores, **options: Any) -> Map:
@@ -196,7 +195,7 @@ def exact(method: str, pooled: Scores, **options: Any) -> Map:
 def usable(public: Scores) -> bool:
     """Too few public rows, or none predicted wrongly, and the sketch does without them."""
     try:
-        Reading.of(public)
+        SketchReader.of(public)
     except InputError:
         return False
     return True
@@ -570,7 +569,6 @@ class Picture:
 
     def save(self, path: Path, runs: pl.DataFrame, curves: pl.DataFrame) -> None:
         figure = Figure(figsize=(13, 7.6), layout="constrained")
-        FigureCanvasAgg(figure)
         figure.suptitle(self.title, fontsize=13)
         above, below = np.asarray(figure.subfigures(2, 1, height_ratios=(1, 1.15)))
         for axis, (method, epsilon) in zip(
@@ -597,8 +595,7 @@ class Picture:
         for part, axis, columns in ((both, left, 5), (third, right, 2)):
             legend = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
             part.legend(*axis.get_legend_handles_labels(), **legend, ncols=columns)
-        with replacing(path) as file:
-            figure.savefig(file, dpi=90)
+        save_figure(path, figure, dpi=90)
 
     def _curve(self, axis: Any, curves: pl.DataFrame, method: str, epsilon: float) -> None:
         after = curves.filter(
@@ -782,7 +779,7 @@ def hospitals(
                 clinics.run(splits, seed, record)
                 write(record, "heart", "Heart disease", HEART_PICTURE, out)
     except InputError as error:
-        errors.print(f"error: {error}", soft_wrap=True)
+        note(f"error: {error}")
         raise typer.Exit(2) from None
     for file in sorted(out.iterdir()):
         print(file)

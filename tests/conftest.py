@@ -10,12 +10,6 @@ import pytest
 import privcal
 
 
-@pytest.fixture(autouse=True)
-def _marks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the marks of whoever runs it."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "elsewhere" / "marks.db"))
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command line, as a person uses it: exit code, standard output, standard error."""
@@ -30,8 +24,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return invoke
 
@@ -46,3 +40,15 @@ def random_scores(rows: int, classes: int = 5, seed: int = 0, **more: object) ->
     logits = rng.normal(0, 3, (rows, classes)).astype(np.float32)
     noisy = logits + rng.gumbel(0, 2, (rows, classes))
     return privcal.Scores(logits=logits, labels=noisy.argmax(axis=1), **more)
+
+
+NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit", "datasets",
+            "images", "corruptions", "training"}  # fmt: skip
+"""Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = {Path(__file__).parent / name for name in NOT_CORE}
+    for item in items:
+        if folders & set(item.path.parents):
+            item.add_marker("slow")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -15,7 +17,6 @@ from privcal.calibrate import Progress, SourceDropped
 from privcal.datasets import cifar10c
 from privcal.methods.base import plan
 from privcal.privacy.mechanism import add_noise
-from privcal.queries import Query
 from privcal.source import Answer
 from tests.conftest import random_scores
 
@@ -38,14 +39,11 @@ class Scripted:
         self.fails_at = fails_at
         self.asked = 0
 
-    def answer(
-        self, query: Query, epsilon: object, request_id: str, asker: str, model: object
-    ) -> Answer:
+    def answer(self, question: privcal.Question, asker: str) -> Answer:
         self.asked += 1
         if self.asked - 1 == self.fails_at:
             raise privcal.Refused("over_budget")
-        key = privcal.privacy.ledger.Key.parse(asker, request_id)
-        return Answer(np.array([self.values[self.asked - 1]]), 1000, key)
+        return Answer(np.array([self.values[self.asked - 1]]), question)
 
 
 def test_with_much_budget_acc_t_comes_near_the_exact_fit() -> None:
@@ -99,7 +97,7 @@ def test_a_source_that_leaves_leaves_the_earlier_averages_too() -> None:
     assert result.map.temperature == alone.map.temperature
     assert result.dropped == {"leaves": "over_budget"}
     assert leaves.asked == 2
-    assert result.spent == (6e-6, 1e-6)
+    assert result.spent == pytest.approx((1.0, 1 / 6))
 
 
 def test_earlier_rounds_are_averaged_again_without_whoever_left() -> None:
@@ -155,9 +153,9 @@ def test_a_map_can_be_saved_however_epsilon_and_options_were_given(
 
 @pytest.mark.parametrize("campaign", ["2024/spring", "a\nb", "x" * 300])
 def test_a_campaign_must_have_a_plain_name(campaign: str) -> None:
-    sources = make_sources(1)
-    with pytest.raises(privcal.InputError):
-        privcal.calibrate(sources, campaign=campaign)
+    for method in ("acc-t", "uncalibrated"):  # which asks nothing
+        with pytest.raises(privcal.InputError, match="campaign"):
+            privcal.calibrate(make_sources(1), method, campaign=campaign)
 
 
 def test_a_malformed_answer_drops_its_source() -> None:
@@ -234,8 +232,8 @@ def test_a_sketch_learns_from_the_sources_how_many_rows_of_a_person_count() -> N
     policy = privcal.Policy(epsilon=1.0, rows_per_person=3)
     result = privcal.calibrate([privcal.Source(owned, policy, ledger=None)], "sketch")
     assert result.sketch is not None
-    assert [entry.rows_per_person for entry in result.sketch.entries] == [3]
-    assert result.map.provenance["options"] == {"rows_per_person": 3}
+    assert [entry.rows_per_person for entry in result.sketch.answers] == [3]
+    assert result.map.provenance["rows_per_person"] == 3
 
 
 # --- nothing is paid for a run that cannot succeed --------------------------------------------
@@ -314,6 +312,20 @@ def test_what_a_policy_refuses_later_is_told_at_once(policy: dict[str, object], 
     with pytest.raises(privcal.CalibrationError, match=f"{code}, "):
         privcal.calibrate(sources, "acc-t", 1.0, model="m")
     assert spent(sources) == {0.0}
+
+
+def test_every_run_warns_of_the_sources_it_leaves_out() -> None:
+    """In a process of its own: pytest has filters of its own."""
+    code = """if True:
+        import numpy as np, privcal
+        scores = privcal.Scores(logits=np.eye(3), labels=[0, 1, 2])
+        poor = privcal.Source(scores, privcal.Policy(0.5), name="poor", ledger=None)
+        rich = privcal.Source(scores, privcal.Policy(9.0), name="rich", ledger=None)
+        for _ in range(3):
+            privcal.calibrate([rich, poor], "one-hot-binning", 1.0)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("SourceDropped: poor is not asked") == 3
 
 
 def test_a_source_without_its_ledger_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:

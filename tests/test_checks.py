@@ -32,6 +32,30 @@ def test_the_limits_are_said_as_they_are() -> None:
         number("x", 2, high=1.5)
 
 
+def test_limits_are_written_for_people() -> None:
+    with pytest.raises(InputError, match=r"from 0\.01 to 100, not 0$"):
+        number("t", 0, 0.01, 100.0)
+    with pytest.raises(InputError, match=r"from -5 to 1,000, not -6$"):
+        whole("n", -6, -5, 1000)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, -(10**5000), "x" * 500, ["a"] * 200],
+    ids=["long", "negative", "text", "list"],
+)
+def test_a_sentence_stays_short_whatever_was_given(value: Any) -> None:
+    checks = (
+        lambda: whole("n", value, 0, 5),
+        lambda: number("n", value, 0, 5),
+        lambda: one_of("n", value, ["a"]),
+    )
+    for check in checks:
+        with pytest.raises(InputError) as error:
+            check()
+        assert len(str(error.value)) < 150
+
+
 @pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.5), np.int8(1)])
 def test_numbers_pass_as_plain_floats(value: Any) -> None:
     assert number("x", value, 0, 1) == value

@@ -99,6 +99,7 @@ def invoke(example: Any, *arguments: object) -> Any:
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
+@pytest.mark.slow
 def test_the_hospitals_example_runs_from_end_to_end(
     example: Any, icu: Path, heart: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_hospitals_example_runs_from_end_to_end(
     assert "only 0 of 12 sources can answer" in durable["asked_again_under_another_name"]
 
 
+@pytest.mark.slow
 def test_splits_are_seeded_and_noise_is_not(example: Any, icu: Path) -> None:
     runs = []
     for _ in range(2):

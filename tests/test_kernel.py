@@ -79,8 +79,8 @@ def test_probabilities_act_as_the_logits_they_are_the_softmax_of(dtype, m, tempe
     logits = [reference.logits_of(row) for row in rows_of(p)]
     expected = [reference.confidence_at(row, temperature) for row in logits]
     losses = [reference.row_nll(row, y, temperature) for row, y in zip(logits, labels, strict=True)]
-    found = confidence(scores.outputs, temperature)
-    np.testing.assert_allclose(found, expected, rtol=PROBABILITY_TOLERANCE)
+    ours = confidence(scores.outputs, temperature)
+    np.testing.assert_allclose(ours, expected, rtol=PROBABILITY_TOLERANCE)
     np.testing.assert_allclose(
         nll(scores, temperature), losses, rtol=PROBABILITY_TOLERANCE, atol=PROBABILITY_TOLERANCE
     )
@@ -102,10 +102,8 @@ def test_log_odds_are_those_of_the_confidence(dtype, m, temperature):
         ({"probabilities": p}, [reference.logits_of(row) for row in rows_of(p)]),
     ):
         expected = [reference.log_odds_at(row, temperature) for row in rows]
-        found = log_odds(Outputs(**given_as), temperature)
-        np.testing.assert_allclose(
-            found, expected, rtol=LOG_ODDS_TOLERANCE, atol=LOG_ODDS_TOLERANCE
-        )
+        ours = log_odds(Outputs(**given_as), temperature)
+        np.testing.assert_allclose(ours, expected, rtol=LOG_ODDS_TOLERANCE, atol=LOG_ODDS_TOLERANCE)
 
 
 def test_log_odds_tell_rows_apart_where_the_confidence_rounds_to_one():
@@ -134,8 +132,8 @@ def test_log_odds_of_a_binary_column_are_its_logit_over_t(temperature):
     exact = [abs(math.log(x) - math.log1p(-x)) / temperature for x in p.tolist()]
     # Beyond the smallest float, exp(−745), nothing is left for the other class.
     expected = [math.inf if s > 746 else s for s in exact]
-    found = log_odds(Outputs(probabilities=p), temperature)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    ours = log_odds(Outputs(probabilities=p), temperature)
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -143,8 +141,8 @@ def test_at_temperature_one_the_confidence_is_the_largest_probability(dtype):
     p = random_probabilities(np.random.default_rng(0), 50, 6, dtype)
     wide = p.astype(np.float64)
     expected = wide.max(axis=1) / wide.sum(axis=1)
-    found = confidence(Outputs(probabilities=p), 1.0)
-    np.testing.assert_allclose(found, expected, rtol=PROBABILITY_TOLERANCE)
+    ours = confidence(Outputs(probabilities=p), 1.0)
+    np.testing.assert_allclose(ours, expected, rtol=PROBABILITY_TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -152,16 +150,16 @@ def test_at_temperature_one_the_confidence_is_the_largest_probability(dtype):
 def test_moments_are_the_mean_and_variance_of_the_shifted_logits(dtype, temperature):
     logits = random_logits(np.random.default_rng(1), 20, 9, dtype)
     expected = [reference.moments_at(row, temperature) for row in rows_of(logits)]
-    found = moments(Outputs(logits=logits), 1 / temperature)
+    ours = moments(Outputs(logits=logits), 1 / temperature)
     # The variance is a difference of squares: its error is relative to the largest z² ≈ 1e3.
-    np.testing.assert_allclose(np.transpose(found), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.transpose(ours), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_moments_ignore_classes_of_probability_zero():
     p = [[0.75, 0.25, 0.0]]
-    found = moments(Outputs(probabilities=p), 0.5)
+    ours = moments(Outputs(probabilities=p), 0.5)
     two = moments(Outputs(probabilities=[[0.75, 0.25]]), 0.5)
-    np.testing.assert_allclose(np.ravel(found), np.ravel(two), rtol=1e-14)
+    np.testing.assert_allclose(np.ravel(ours), np.ravel(two), rtol=1e-14)
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -209,9 +207,9 @@ def test_no_rows_have_no_confidences():
 def test_huge_logits_give_exact_confidences_and_finite_losses(dtype, huge, temperature):
     logits = np.array([[huge, -huge, 0], [huge, huge, -huge], [-huge, -huge, -huge]], dtype)
     scores = Scores(logits=logits, labels=[1, 2, 2])
-    found = confidence(scores.outputs, temperature)
-    assert found[:2].tolist() == [1.0, 0.5]
-    assert found[2] == pytest.approx(1 / 3, rel=1e-15)
+    ours = confidence(scores.outputs, temperature)
+    assert ours[:2].tolist() == [1.0, 0.5]
+    assert ours[2] == pytest.approx(1 / 3, rel=1e-15)
     losses = nll(scores, temperature)
     assert np.isfinite(losses).all()
     # 2·huge/T, short of the largest that is told apart.
@@ -246,9 +244,9 @@ def test_a_binary_column_equals_its_two_columns(temperature):
 )
 def test_a_temperature_outside_its_limits_is_refused(temperature):
     scores = Scores(logits=[[1.0, 0.0]], labels=[0])
-    with pytest.raises(InputError, match=r"temperature must be from 0\.01 to 100"):
+    with pytest.raises(InputError, match=r"temperature must be a number from 0\.01 to 100"):
         confidence(scores.outputs, temperature)
-    with pytest.raises(InputError, match=r"temperature must be from 0\.01 to 100"):
+    with pytest.raises(InputError, match=r"temperature must be a number from 0\.01 to 100"):
         nll(scores, temperature)
 
 
@@ -279,6 +277,7 @@ def table(rng, kind, dtype, n, m):
     threads=st.sampled_from([1, 2, 5]),
     seed=st.integers(0, 2**32 - 1),
 )
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_row_has_the_same_bits_in_any_place_block_thread_and_batch(
     n, m, kind, dtype, order, temperature, block, threads, seed
@@ -377,10 +376,11 @@ def test_exp_and_log_of_a_number_do_not_depend_on_its_neighbours():
     assert list(positions.elementwise()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_row_has_the_same_bits_everywhere_on_a_machine_with_less_simd(share):
-    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
-    without = found[len(found) - math.ceil(share * len(found)) :]  # the newest come last
+    features = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    without = features[len(features) - math.ceil(share * len(features)) :]  # the newest come last
     environment = os.environ | {"NPY_DISABLE_CPU_FEATURES": " ".join(without)}
     command = [sys.executable, "-m", "tests.support.positions"]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)

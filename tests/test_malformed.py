@@ -32,7 +32,7 @@ QUERIES: list[Query] = [
     Hats(100.0, (-1.0, 0.0, 1.0)),
 ]
 N, M = 6, 3
-PLACES = (0, N // 2, N)
+INDICES = (0, N // 2, N)
 LOGITS = np.random.default_rng(5).normal(0, 3, (N, M)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 1, 0, 2])
 PERSON = ["007", "7", "ann", "ann", "bob", "é"]
@@ -48,16 +48,16 @@ def _no_warning_is_let_through() -> Iterator[None]:
 def one_sentence(path: Path, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
         read_scores(path, **options)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert len(said) < 400
-    assert str(path) in said
-    return said
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 400
+    assert str(path) in text
+    return text
 
 
-def one_row_more(less: Scores, more: Scores, place: int, malformed: bool) -> None:
-    """`more` is `less` with one row at `place`; nothing else may differ by a single bit."""
-    others = np.delete(np.arange(len(more)), place)
+def one_row_more(less: Scores, more: Scores, index: int, malformed: bool) -> None:
+    """`more` is `less` with one row at `index`; nothing else may differ by a single bit."""
+    others = np.delete(np.arange(len(more)), index)
     assert len(more) == len(less) + 1
     assert more.classes == less.classes
     assert more.outputs.array.dtype == less.outputs.array.dtype
@@ -65,7 +65,7 @@ def one_row_more(less: Scores, more: Scores, place: int, malformed: bool) -> Non
     assert more.labels.dtype == less.labels.dtype
     assert more.labels[others].tolist() == less.labels.tolist()
     assert more.valid[others].tolist() == less.valid.tolist()
-    assert more.valid[place] == (not malformed)
+    assert more.valid[index] == (not malformed)
     assert (more.person is None) == (less.person is None)
     if more.person is not None and less.person is not None:
         assert more.person[others].tolist() == less.person.tolist()
@@ -73,7 +73,7 @@ def one_row_more(less: Scores, more: Scores, place: int, malformed: bool) -> Non
         before, after = query.contributions(less), query.contributions(more)
         assert np.array_equal(after.values[others], before.values)
         assert np.array_equal(after.cells[others], before.cells)
-        odd = after.values[place]
+        odd = after.values[index]
         assert np.abs(odd).sum() <= query.bound
         assert not (malformed and odd.any())
         moved = after.sum(query.length) - before.sum(query.length)
@@ -179,42 +179,42 @@ def csv(folder: Path, rows: list[bytes], name: str = "x.csv") -> Path:
     return folder / name
 
 
-def with_row(rows: list[Any], place: int, row: Any) -> list[Any]:
-    return [*rows[:place], row, *rows[place:]]
+def with_row(rows: list[Any], index: int, row: Any) -> list[Any]:
+    return [*rows[:index], row, *rows[index:]]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize(("line", "malformed"), ODD_LINES)
 def test_an_odd_line_of_a_csv_changes_no_other(
-    tmp_path: Path, line: bytes, malformed: bool, place: int
+    tmp_path: Path, line: bytes, malformed: bool, index: int
 ) -> None:
     less = read_scores(csv(tmp_path, LINES), strict=False)
     assert less.valid.all()
-    path = csv(tmp_path, with_row(LINES, place, line), "more.csv")
+    path = csv(tmp_path, with_row(LINES, index, line), "more.csv")
     more = read_scores(path, strict=False)
-    one_row_more(less, more, place, malformed)
+    one_row_more(less, more, index, malformed)
     if malformed:
         one_sentence(path)
     else:
         assert read_scores(path).content_digest() == more.content_digest()
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize(("line", "malformed"), ODD_LINES)
 def test_an_odd_line_changes_no_other_where_there_are_no_ids(
-    tmp_path: Path, line: bytes, malformed: bool, place: int
+    tmp_path: Path, line: bytes, malformed: bool, index: int
 ) -> None:
     less = read_scores(csv(tmp_path, LINES), strict=False, person=None)
-    path = csv(tmp_path, with_row(LINES, place, line), "more.csv")
+    path = csv(tmp_path, with_row(LINES, index, line), "more.csv")
     more = read_scores(path, strict=False, person=None)
-    one_row_more(less, more, place, not more.valid[place])
-    assert more.valid[place] >= (not malformed)
+    one_row_more(less, more, index, not more.valid[index])
+    assert more.valid[index] >= (not malformed)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize("blank", [b"", b"\r", b"  ", b"\t\r"])
-def test_a_blank_line_is_no_row(tmp_path: Path, blank: bytes, place: int) -> None:
-    path = csv(tmp_path, with_row(LINES, place, blank))
+def test_a_blank_line_is_no_row(tmp_path: Path, blank: bytes, index: int) -> None:
+    path = csv(tmp_path, with_row(LINES, index, blank))
     assert len(read_scores(path)) == len(read_scores(path, strict=False)) == N
 
 
@@ -244,6 +244,7 @@ LINE = st.one_of(
 ).filter(lambda line: b"\n" not in line and bool(line.strip()))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINE, min_size=1, max_size=6), st.sampled_from([1, 7, 1 << 24]))
 def test_a_file_says_what_its_lines_say_alone(
@@ -269,15 +270,15 @@ def test_a_file_says_what_its_lines_say_alone(
         assert np.array_equal(whole.cells, np.concatenate([p.cells for p in parts]))
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize(("line", "malformed"), ODD_LINES)
 def test_an_odd_line_changes_no_other_source(
-    tmp_path: Path, line: bytes, malformed: bool, place: int
+    tmp_path: Path, line: bytes, malformed: bool, index: int
 ) -> None:
     names = ["note 1", "nobody", "note 4", "n"]
     less = read_sources(csv(tmp_path, LINES), "note", names=names, strict=False)
     more = read_sources(
-        csv(tmp_path, with_row(LINES, place, line)), "note", names=names, strict=False
+        csv(tmp_path, with_row(LINES, index, line)), "note", names=names, strict=False
     )
     assert list(less) == list(more) == names
     assert not any(len(source["nobody"]) for source in (less, more))
@@ -319,7 +320,7 @@ ODD_ROWS = {
 }
 
 
-def arrays(kind: str, place: int, row: Any = None, label: Any = None, person: Any = None) -> Any:
+def arrays(kind: str, index: int, row: Any = None, label: Any = None, person: Any = None) -> Any:
     """Logits of one dtype, labels of the dtype that this row's label asks for, person ids."""
     logits = LOGITS.astype(kind)
     people = np.array([*PERSON, "zed", "nan"], "U8")[:N]
@@ -328,8 +329,8 @@ def arrays(kind: str, place: int, row: Any = None, label: Any = None, person: An
     if row is None:
         return logits, labels, people
     with np.errstate(over="ignore"):
-        logits = np.insert(logits, place, np.array(row, kind), axis=0)
-    return logits, np.insert(labels, place, label), np.insert(people, place, person)
+        logits = np.insert(logits, index, np.array(row, kind), axis=0)
+    return logits, np.insert(labels, index, label), np.insert(people, index, person)
 
 
 def save(folder: Path, form: str, logits: Any, labels: Any, person: Any) -> Path:
@@ -349,7 +350,7 @@ def save(folder: Path, form: str, logits: Any, labels: Any, person: Any) -> Path
     return folder / "x.parquet"
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("form", ["npz", "npy", "fortran", "parquet"])
 @pytest.mark.parametrize(
@@ -358,16 +359,16 @@ def save(folder: Path, form: str, logits: Any, labels: Any, person: Any) -> Path
 )
 def test_an_odd_row_changes_no_other(
     tmp_path: Path, form: str, kind: str, row: Any, label: Any, person: str, malformed: bool,
-    place: int,
+    index: int,
 ) -> None:  # fmt: skip
     if form == "parquet" and kind == "float16":
         kind = "float32"
-    more_arrays = arrays(kind, place, row, label, person)
-    less_arrays = arrays(kind, place)
+    more_arrays = arrays(kind, index, row, label, person)
+    less_arrays = arrays(kind, index)
     less_arrays = (less_arrays[0], less_arrays[1].astype(more_arrays[1].dtype), less_arrays[2])
     less = read_scores(save(tmp_path / "less", form, *less_arrays), strict=False)
     path = save(tmp_path / "more", form, *more_arrays)
-    one_row_more(less, read_scores(path, strict=False), place, malformed)
+    one_row_more(less, read_scores(path, strict=False), index, malformed)
     if malformed:
         one_sentence(path)
     else:
@@ -377,7 +378,7 @@ def test_an_odd_row_changes_no_other(
 PROBABILITIES = np.array([[0.25, 0.5, 0.25], [1, 0, 0], [0.2, 0.2, 0.6]])
 
 
-@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("index", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
 @pytest.mark.parametrize(
     ("row", "malformed"),
@@ -395,30 +396,30 @@ PROBABILITIES = np.array([[0.25, 0.5, 0.25], [1, 0, 0], [0.2, 0.2, 0.6]])
     ],
 )
 def test_an_odd_row_of_probabilities_changes_no_other(
-    tmp_path: Path, kind: str, row: list[float], malformed: bool, place: int
+    tmp_path: Path, kind: str, row: list[float], malformed: bool, index: int
 ) -> None:
     table = PROBABILITIES.astype(kind)
     np.savez(tmp_path / "less.npz", probabilities=table, labels=[0, 1, 2])
-    more = np.insert(table, place, np.array(row, kind), axis=0)
-    np.savez(tmp_path / "more.npz", probabilities=more, labels=np.insert([0, 1, 2], place, 1))
+    more = np.insert(table, index, np.array(row, kind), axis=0)
+    np.savez(tmp_path / "more.npz", probabilities=more, labels=np.insert([0, 1, 2], index, 1))
     less = read_scores(tmp_path / "less.npz", strict=False)
-    one_row_more(less, read_scores(tmp_path / "more.npz", strict=False), place, malformed)
+    one_row_more(less, read_scores(tmp_path / "more.npz", strict=False), index, malformed)
     if malformed:
         one_sentence(tmp_path / "more.npz")
 
 
-@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("index", [0, 1, 3])
 @pytest.mark.parametrize("p", [0.0, 1.0, 0.5, -1e-9, 1.0000001, NAN, INF, -INF])
 def test_an_odd_probability_of_one_column_changes_no_other(
-    tmp_path: Path, p: float, place: int
+    tmp_path: Path, p: float, index: int
 ) -> None:
     malformed = not 0 <= p <= 1
     column = [0.25, 0.5, 1.0]
     np.savez(tmp_path / "less.npz", probabilities=column, labels=[0, 1, 1])
-    more = np.insert(column, place, p)
-    np.savez(tmp_path / "more.npz", probabilities=more, labels=np.insert([0, 1, 1], place, 1))
+    more = np.insert(column, index, p)
+    np.savez(tmp_path / "more.npz", probabilities=more, labels=np.insert([0, 1, 1], index, 1))
     less = read_scores(tmp_path / "less.npz", strict=False)
-    one_row_more(less, read_scores(tmp_path / "more.npz", strict=False), place, malformed)
+    one_row_more(less, read_scores(tmp_path / "more.npz", strict=False), index, malformed)
 
 
 # Of Parquet alone: columns of other types, and nulls.
@@ -462,11 +463,11 @@ def parquet(path: Path, types: Any, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("place", [0, 2, 4])
+@pytest.mark.parametrize("index", [0, 2, 4])
 @pytest.mark.parametrize(("name", "changed", "malformed"), PARQUET_ROWS)
 @pytest.mark.parametrize("types", PARQUET_TYPES)
 def test_a_null_in_parquet_changes_no_other_row(
-    tmp_path: Path, types: str, name: str, changed: Any, malformed: bool, place: int
+    tmp_path: Path, types: str, name: str, changed: Any, malformed: bool, index: int
 ) -> None:
     rows = [
         {"label": i % 2, "person": 7 + i // 2, **{f"logit_{j}": i - j for j in range(M)}}
@@ -474,30 +475,30 @@ def test_a_null_in_parquet_changes_no_other_row(
     ]
     less = read_scores(parquet(tmp_path / "less.parquet", PARQUET_TYPES[types], rows), strict=False)
     assert less.valid.all()
-    more = with_row(rows, place, rows[0] | changed)
+    more = with_row(rows, index, rows[0] | changed)
     path = parquet(tmp_path / "more.parquet", PARQUET_TYPES[types], more)
-    one_row_more(less, read_scores(path, strict=False), place, malformed)
+    one_row_more(less, read_scores(path, strict=False), index, malformed)
     if malformed:
-        assert f"of row {place} is missing" in one_sentence(path)
+        assert f"of row {index} is missing" in one_sentence(path)
 
 
-@pytest.mark.parametrize("place", [0, 2, 4])
+@pytest.mark.parametrize("index", [0, 2, 4])
 @pytest.mark.parametrize("cell", ["x", "", " ", "0x1", "1,5", "99999999999999999999", "1e999"])
 @pytest.mark.parametrize("column", ["label", "logit_1"])
 def test_text_in_parquet_is_read_cell_by_cell(
-    tmp_path: Path, column: str, cell: str, place: int
+    tmp_path: Path, column: str, cell: str, index: int
 ) -> None:
     table = {"label": ["0", "1.0", " 2", "true"], "logit_0": ["1", ".5", "1e3", "-0"]}
     table |= {"logit_1": ["1", "2", "3", "4"], "logit_2": ["0", "0", "0", "0"]}
     pl.DataFrame(table).write_parquet(tmp_path / "less.parquet")
     less = read_scores(tmp_path / "less.parquet")
     assert less.labels.tolist() == [0, 1, 2, 1]
-    more = {name: with_row(values, place, "0") for name, values in table.items()}
-    more[column][place] = cell
+    more = {name: with_row(values, index, "0") for name, values in table.items()}
+    more[column][index] = cell
     pl.DataFrame(more).write_parquet(tmp_path / "more.parquet")
     scores = read_scores(tmp_path / "more.parquet", strict=False)
     odd = column == "logit_1" and cell == "99999999999999999999"  # a number like any other
-    one_row_more(less, scores, place, not odd)
+    one_row_more(less, scores, index, not odd)
 
 
 def test_a_label_beyond_64_bits_in_parquet_is_an_ordinary_wrong_label(tmp_path: Path) -> None:
@@ -521,8 +522,8 @@ class TestWhatTheSchemaDecidesIsRefusedEitherWay:
         columns = {c: pl.Series([1.0] * rows) for c in ("label", "logit_0", "logit_1")}
         columns[name] = pl.Series([None] * rows, dtype=dtype)
         pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
-        said = one_sentence(tmp_path / "x.parquet", strict=strict)
-        assert f"column {name} must hold numbers" in said
+        text = one_sentence(tmp_path / "x.parquet", strict=strict)
+        assert f"column {name} must hold numbers" in text
 
     @pytest.mark.parametrize("dtype", [pl.Date, pl.List(pl.String), pl.Boolean])
     @pytest.mark.parametrize("rows", [0, 1])
@@ -530,8 +531,8 @@ class TestWhatTheSchemaDecidesIsRefusedEitherWay:
         columns = {c: pl.Series([1.0] * rows) for c in ("label", "logit_0", "logit_1")}
         columns["person"] = pl.Series([None] * rows, dtype=dtype)
         pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
-        said = one_sentence(tmp_path / "x.parquet", strict=strict)
-        assert "person must hold ids" in said
+        text = one_sentence(tmp_path / "x.parquet", strict=strict)
+        assert "person must hold ids" in text
 
     @pytest.mark.parametrize("rows", [0, 2])
     def test_labels_of_text_in_an_npz(self, tmp_path: Path, strict: bool, rows: int) -> None:

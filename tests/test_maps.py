@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
+from privcal.maps import KINDS, PRIOR_ONLY, BinsMap, CurveMap, Map, TemperatureMap, register
+from privcal.scores import Outputs
 from tests.conftest import random_scores
+from tests.support.damaged import DAMAGED
 
 VALUE = st.none() | st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5])
 
@@ -159,25 +164,26 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         ({"version": 2}, "has version 2; this privcal reads version 1"),
         ({"format": "other"}, "is not a privcal map"),
         ({"kind": "spline"}, "unknown kind 'spline'"),
-        ({"kind": "curve"}, "scores must be a list of numbers"),
+        ({"kind": "curve"}, "scores must be a list"),
         (CURVE | {"log_odds": [0.0]}, "log_odds of a curve must be 2 to 1000 numbers"),
         (CURVE | {"log_odds": [0, 1, 2]}, "must be equally many"),
         (CURVE | {"log_odds": [1.0, 1.0]}, "log_odds of a curve must be finite and rise strictly"),
         (CURVE | {"scores": [1.0, 0.0]}, "scores of a curve must be finite and rise strictly"),
-        (CURVE | {"scores": [0.0, float("inf")]}, "scores of a curve must be finite"),
-        (CURVE | {"scores": [float("nan"), 1.0]}, "scores of a curve must be finite"),
+        (CURVE | {"scores": [0.0, float("inf")]}, "it is not JSON"),
+        (CURVE | {"scores": [float("nan"), 1.0]}, "it is not JSON"),
         (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),
         (CURVE | {"scores": [0.0, True]}, "scores must be a number"),
-        (CURVE | {"temperature": 0}, "temperature must be from"),
-        ({"temperature": 0.001}, "temperature must be from 0.01 to 100"),
+        (CURVE | {"temperature": 0}, "temperature must be a number from"),
+        ({"temperature": 0.001}, "temperature must be a number from 0.01 to 100"),
         ({"temperature": "2"}, "temperature must be a number"),
         ({"temperature": True}, "temperature must be a number"),
         ({"temperature": None}, "temperature must be a number"),
-        ({"private": "yes"}, "does not say whether it is private"),
+        ({"private": "yes"}, "private must be true or false"),
+        ({"provenance": []}, "provenance must be an object"),
         ({"kind": "bins"}, "values must be a list"),
         ({"kind": []}, "unknown kind"),
         ({"version": True}, "has version True"),
-        ({"temperature": 10**400}, "temperature is out of range"),
+        ({"temperature": 10**400}, "temperature must be a number, not one so large"),
         ({"kind": "bins", "values": [0.5, 1.5]}, "value of bin 1 must be in"),
         ({"kind": "bins", "values": []}, "bins must be"),
     ],
@@ -191,12 +197,25 @@ def test_a_newer_or_impossible_map_is_refused(
         privcal.load_map(file)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": "privcal-map"', "[]", "\x00"])
-def test_a_truncated_map_is_told_by_name(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_map_is_named_in_one_sentence(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "map.json"
-    file.write_text(text)
-    with pytest.raises(privcal.InputError, match=r"map\.json"):
+    file.write_bytes(content)
+    with pytest.raises(privcal.InputError, match=r"map\.json is not a (privcal )?map") as refused:
         privcal.load_map(file)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_map_cut_short_anywhere_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "map.json"
+    TemperatureMap(2.0).save(file)
+    whole = file.read_bytes()
+    for length in range(len(whole) - 1):
+        file.write_bytes(whole[:length])
+        with pytest.raises(privcal.InputError, match=r"map\.json is not .*cut short"):
+            privcal.load_map(file)
+    with pytest.raises(privcal.InputError, match=r"cannot read map .*none\.json"):
+        privcal.load_map(tmp_path / "none.json")
 
 
 def test_a_failed_save_leaves_the_old_map(tmp_path: Path) -> None:
@@ -207,6 +226,134 @@ def test_a_failed_save_leaves_the_old_map(tmp_path: Path) -> None:
         unwritable.save(file)
     assert privcal.load_map(file).temperature == 2.0
     assert [p.name for p in tmp_path.iterdir()] == ["map.json"]
+
+
+# --- a kind of map of one's own -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Own(Map):
+    share: float
+    count: int = 3
+    name: str = "ü"
+    sharp: bool = False
+    knots: tuple[float, ...] = (0.5, 1.0)
+    ends: tuple[int, int] = (0, 9)
+    extra: float | None = None
+
+    def apply(self, outputs: Outputs) -> np.ndarray:
+        return np.full(outputs.rows, self.share)
+
+
+@pytest.fixture
+def own() -> Iterator[type[Own]]:
+    yield register("own")(Own)
+    del KINDS["own"]
+
+
+def test_a_map_of_a_new_kind_needs_nothing_but_its_confidence(
+    own: type[Own], tmp_path: Path
+) -> None:
+    map = own(0.6, extra=0.25).with_provenance(method="mine")
+    map.save(tmp_path / "m.json")
+    assert privcal.load_map(tmp_path / "m.json") == map
+    written = json.loads((tmp_path / "m.json").read_text())
+    assert list(written) == [
+        *("format", "version", "kind", "share", "count", "name", "sharp", "knots", "ends"),
+        *("extra", "private", "provenance"),
+    ]
+    assert map.describe() == "a map of kind own"
+    assert map.informative is None
+    assert map.predict_proba([[2.0, 0.0, 0.0]]) == pytest.approx(np.array([[0.6, 0.2, 0.2]]))
+
+
+def test_numpys_numbers_are_written_as_numbers(own: type[Own], tmp_path: Path) -> None:
+    odd = own(np.float32(0.5), np.int64(7), knots=np.array([1.0, 2.0]), ends=(np.int8(1), 2))
+    odd.save(tmp_path / "m.json")
+    expected = own(0.5, 7, knots=(1.0, 2.0), ends=(1, 2))
+    assert privcal.load_map(tmp_path / "m.json") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("share", "0.5", "share must be a number"),
+        ("share", None, "share must be a number"),
+        ("count", 3.0, "count must be a whole number"),
+        ("count", True, "count must be a whole number"),
+        ("name", 3, "name must be text"),
+        ("sharp", 0, "sharp must be true or false"),
+        ("knots", 0.5, "knots must be a list"),
+        ("knots", [0.5, "1"], "knots must be a number"),
+        ("ends", [0], "ends must be a list of 2 values"),
+        ("ends", [0, 1, 2], "ends must be a list of 2 values"),
+        ("extra", "none", "extra must be a number"),
+    ],
+)
+def test_a_damaged_value_of_a_new_kind_is_refused_by_name(
+    name: str, value: object, says: str, own: type[Own], tmp_path: Path
+) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps(own(0.5).to_dict() | {name: value}))
+    with pytest.raises(privcal.InputError, match=rf"map .*m\.json: {says}"):
+        privcal.load_map(file)
+
+
+def test_a_kind_that_cannot_be_written_or_is_taken_is_refused_at_once() -> None:
+    def fail(cls: type[Map], kind: str, says: str) -> None:
+        with pytest.raises(privcal.InputError, match=says):
+            register(kind)(cls)
+        assert list(KINDS) == ["temperature", "bins", "curve"]
+
+    @dataclass(frozen=True)
+    class Array(Map):
+        table: np.ndarray
+
+    @dataclass(frozen=True)
+    class Mixed(Map):
+        table: tuple[float, str]
+
+    @dataclass(frozen=True)
+    class Version(Map):
+        version: int = 1
+
+    fail(Own, "curve", "a map of kind 'curve' is already registered")
+    fail(Array, "array", r"Array.table is a .*, which a map's file cannot hold")
+    fail(Mixed, "mixed", r"Mixed.table is a .*, which a map's file cannot hold")
+    fail(Version, "versioned", "cannot have a field version")
+
+
+def test_a_kind_may_write_and_read_itself(tmp_path: Path) -> None:
+    @register("table")
+    @dataclass(frozen=True, eq=False)
+    class Table(Map):
+        table: np.ndarray
+
+        def apply(self, outputs: Outputs) -> np.ndarray:
+            return self.table[outputs.predicted]
+
+        @classmethod
+        def from_dict(cls, document: Mapping[str, Any]) -> Table:
+            return cls(np.array(document["table"]), private=document["private"])
+
+    try:
+        Table(np.array([0.5, 0.75]), private=False).save(tmp_path / "m.json")
+        again = privcal.load_map(tmp_path / "m.json")
+        assert again.confidence([[1.0, 0.0], [0.0, 1.0]]).tolist() == [0.5, 0.75]
+        assert not again.private
+    finally:
+        del KINDS["table"]
+
+
+def test_only_a_curve_can_tell_that_noise_drowned_the_data() -> None:
+    curve = CurveMap(1.0, (0.0, 1.0), (0.0, 1.0))
+    assert curve.informative is True
+    assert curve.with_provenance(note=PRIOR_ONLY).informative is False
+    assert curve.with_provenance(note="made by hand").informative is True
+    assert TemperatureMap(2.0).informative is None
+
+
+# --- curves -------------------------------------------------------------------------------
 
 
 def test_beyond_its_last_point_a_curve_rises_ever_more_slowly() -> None:

@@ -11,7 +11,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from privcal import metrics
 from privcal.errors import InputError
-from privcal.metrics import ClassWise, EqualMass, Mean, Reliability
+from privcal.metrics import AllRows, ClassWise, Mean, Reliability
 from tests.support import reference
 
 BINNED = ("ece", "equal_mass_ece", "mce", "debiased_ece", "debiased_rms")
@@ -157,13 +157,13 @@ def test_aurc_by_hand():
 
 def test_aurc_of_ties_is_the_mean_over_their_orders():
     c, y = [0.5, 0.9, 0.5, 0.2, 0.5, 0.2], [True, False, False, True, True, False]
-    found = []
+    areas = []
     for tied in itertools.permutations((0, 2, 4)):
         for last in itertools.permutations((3, 5)):
             order = [1, *tied, *last]
             wrong = [not y[i] for i in order]
-            found.append(reference.mean([sum(wrong[:k]) / k for k in range(1, 7)]))
-    assert metrics.aurc(c, y) == pytest.approx(reference.mean(found), **CLOSE)
+            areas.append(reference.mean([sum(wrong[:k]) / k for k in range(1, 7)]))
+    assert metrics.aurc(c, y) == pytest.approx(reference.mean(areas), **CLOSE)
 
 
 def test_aurc_of_many_rows_is_what_plain_loops_say():
@@ -191,13 +191,13 @@ def test_debiasing_takes_the_folded_normal_excess_from_the_plain_error():
 
 def test_equal_confidences_share_a_bin_of_equal_mass():
     # Ranks 0 1 1 1 1 5 of 6 rows in 3 bins: the four at 0.5 stay in bin 0 with 0.1.
-    state = EqualMass.of([0.5, 0.1, 0.5, 0.9, 0.5, 0.5], [True] * 6)
+    state = AllRows.of([0.5, 0.1, 0.5, 0.9, 0.5, 0.5], [True] * 6)
     assert state.reliability(3).count.tolist() == [5, 0, 1]
 
 
 def test_bins_of_equal_mass_hold_equal_numbers_of_distinct_rows():
     c, y = some_rows(600)
-    assert EqualMass.of(c, y).reliability(15).count.tolist() == [40] * 15
+    assert AllRows.of(c, y).reliability(15).count.tolist() == [40] * 15
 
 
 @given(pairs=rows(DYADIC, min_size=1), bins=BINS, seed=st.integers(0, 99))
@@ -224,10 +224,10 @@ def test_reliability_of_two_parts_adds_up_to_that_of_both(a, b, bins):
 @given(a=rows(DYADIC), b=rows(DYADIC, min_size=1), bins=BINS)
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_equal_mass_of_two_parts_adds_up_to_that_of_both(a, b, bins):
-    both = EqualMass.of(*split(a)) + EqualMass.of(*split(b))
+    both = AllRows.of(*split(a)) + AllRows.of(*split(b))
     parts = both.reliability(bins)
-    same(parts, EqualMass.of(*split(a + b)).reliability(bins), NUMBERS)
-    assert both.aurc == EqualMass.of(*split(a + b)).aurc
+    same(parts, AllRows.of(*split(a + b)).reliability(bins), NUMBERS)
+    assert both.aurc == AllRows.of(*split(a + b)).aurc
 
 
 @given(
@@ -336,7 +336,7 @@ def test_probabilities_and_labels_of_different_lengths_are_refused(name):
 @pytest.mark.parametrize("bins", [0, -1, 1001, 15.0, True, None])
 @pytest.mark.parametrize("name", BINNED)
 def test_bins_are_a_whole_number_up_to_a_thousand(name, bins):
-    with pytest.raises(InputError, match="from 1 to 1000"):
+    with pytest.raises(InputError, match="from 1 to 1,000"):
         getattr(metrics, name)([0.5], [True], bins)
 
 

@@ -8,8 +8,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.calibrate import Here, Question, SourceDropped
+from privcal.calibrate import LocalPanel, SourceDropped
 from privcal.campaign import Campaign, Recorded
 from privcal.datasets import cifar10c, shifts
 from privcal.metrics import ece
@@ -34,8 +32,8 @@ from privcal.plausible import (
     impossible,
 )
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Key
 from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Hats, Histogram, Nll, Query
+from privcal.question import Question
 from privcal.scores import FloatArray
 from privcal.source import Answer
 
@@ -45,14 +43,12 @@ EVERY = [HATS, CellHistogram(15), Histogram(15), Gap(1.5), Nll(1.5), BinnedGap(1
 quiet = pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
 
 
-@dataclass(frozen=True)
-class Asked:
-    query: Query
-    nano_epsilon: int = NANO
+def question(query: Query, nano_epsilon: int = NANO) -> Question:
+    return Question("c", 0, 0, nano_epsilon, query)
 
 
 def odd(answers: FloatArray, query: Query, epsilon: float = 1.0) -> list[int]:
-    found = implausible([answers], [Asked(query, int(epsilon * NANO))])
+    found = implausible([answers], [question(query, int(epsilon * NANO))])
     return np.flatnonzero(found).tolist()
 
 
@@ -60,7 +56,7 @@ def odd(answers: FloatArray, query: Query, epsilon: float = 1.0) -> list[int]:
 
 
 def reference(
-    answers: Sequence[FloatArray], asked: Sequence[Asked], rows: int, numbers: int
+    answers: Sequence[FloatArray], asked: Sequence[Question], rows: int, numbers: int
 ) -> list[bool]:
     count = len(answers[-1])
     if count < FEWEST:
@@ -149,7 +145,7 @@ def test_the_gate_decides_as_a_slow_obvious_one_does(query: Query) -> None:
     decided = 0
     for _ in range(120):
         sources, questions = int(rng.integers(1, 40)), int(rng.integers(1, 4))
-        asked = [Asked(query, int(rng.uniform(0.05, 20) * NANO))] * questions
+        asked = [question(query, int(rng.uniform(0.05, 20) * NANO))] * questions
         answers = [drawn(query, rng, sources) for _ in asked]
         rows, numbers = int(rng.integers(1, 4)), int(rng.integers(1, 100))
         found = implausible(answers, asked, rows, numbers)
@@ -204,7 +200,7 @@ def test_a_large_source_of_the_common_shape_is_believed() -> None:
 
 def test_a_small_lie_told_to_every_question_is_found_in_the_second() -> None:
     rng = np.random.default_rng(0)
-    asked = [Asked(Gap(t), NANO // 6) for t in (1.4, 2.0)]
+    asked = [question(Gap(t), NANO // 6) for t in (1.4, 2.0)]
     answers = [np.append(rng.laplace(0, 6, 30), -60.0)[:, None] for _ in asked]
     assert not implausible(answers[:1], asked[:1], 1, 6).any()
     assert np.flatnonzero(implausible(answers, asked, 1, 6)).tolist() == [30]
@@ -212,8 +208,8 @@ def test_a_small_lie_told_to_every_question_is_found_in_the_second() -> None:
 
 def test_noise_for_persons_of_many_rows_is_no_lie() -> None:
     answers = np.append(np.zeros(39), 40.0)[:, None]
-    assert implausible([answers], [Asked(Gap())], rows_per_person=1).any()
-    assert not implausible([answers], [Asked(Gap())], rows_per_person=50).any()
+    assert implausible([answers], [question(Gap())], rows_per_person=1).any()
+    assert not implausible([answers], [question(Gap())], rows_per_person=50).any()
 
 
 anything = st.floats(-4e12, 4e12) | st.integers(-3, 3).map(float)
@@ -224,7 +220,7 @@ anything = st.floats(-4e12, 4e12) | st.integers(-3, 3).map(float)
 def test_it_never_fails_believes_half_and_knows_no_order(data: st.DataObject) -> None:
     query = data.draw(st.sampled_from([Gap(), Hats(), CellHistogram(2), Nll()]))
     sources = data.draw(st.integers(1, 24))
-    asked = [Asked(query, data.draw(st.sampled_from([1, NANO, 1000 * NANO])))]
+    asked = [question(query, data.draw(st.sampled_from([1, NANO, 1000 * NANO])))]
     asked *= data.draw(st.integers(1, 3))
     row = st.lists(anything, min_size=query.length, max_size=query.length)
     table = st.lists(row, min_size=sources, max_size=sources)
@@ -242,12 +238,12 @@ def test_what_no_sum_on_the_grid_can_be_is_impossible(value: float) -> None:
 
 
 def test_an_answer_beyond_its_rows_and_its_noise_is_found() -> None:
-    asked = Asked(HATS)
+    asked = question(HATS)
     values = [0] * (HATS.length - 1)
     assert not beyond([*values, 300 * GRID], 300, 1, asked)
     assert beyond([*values, 330 * GRID], 300, 1, asked)
     assert not beyond([*values, 330 * GRID], 300, 10, asked)  # ten times the noise
-    assert beyond([2 * MAX_ROWS * GRID], MAX_ROWS, 1, Asked(Gap()))
+    assert beyond([2 * MAX_ROWS * GRID], MAX_ROWS, 1, question(Gap()))
 
 
 # --- honest sources ----------------------------------------------------------------------------
@@ -286,7 +282,7 @@ def test_an_honest_source_is_hardly_ever_left_out(query: Query, alike: bool) -> 
             sums, queries = honest(query, sources, rng, alike=alike)
             for epsilon in (0.1, 1.0, 10.0):
                 for _ in range(2):
-                    asked = [Asked(q, int(epsilon * NANO / len(queries))) for q in queries]
+                    asked = [question(q, int(epsilon * NANO / len(queries))) for q in queries]
                     scale = query.sensitivity * len(queries) / epsilon
                     noisy = [s + rng.laplace(0, scale, s.shape) for s in sums]
                     numbers = sum(q.length for q in queries)
@@ -309,12 +305,9 @@ class Liar:
     def __init__(self, name: str, lie: Callable[[Query], FloatArray]) -> None:
         self.name, self.lie, self.asked = name, lie, 0
 
-    def answer(
-        self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
-    ) -> Answer:
+    def answer(self, question: Question, asker: str) -> Answer:
         self.asked += 1
-        nano = int(epsilon * NANO)
-        return Answer(self.lie(query), nano, Key.parse(asker, request_id), "ab" * 16)
+        return Answer(self.lie(question.query), question, "ab" * 16)
 
 
 def claims(rows: float) -> Callable[[Query], FloatArray]:
@@ -379,8 +372,8 @@ def test_two_that_claim_three_times_their_rows_cost_a_sketch_nothing() -> None:
     result = privcal.calibrate(sources, "sketch", 1.0)
     assert set(result.left_out) >= {"one", "two"}
     assert result.sketch is not None
-    assert {"one", "two"}.isdisjoint(entry.source for entry in result.sketch.entries)
-    assert len(result.sketch.entries) == 50 - len(result.left_out)
+    assert {"one", "two"}.isdisjoint(entry.source for entry in result.sketch.answers)
+    assert len(result.sketch.answers) == 50 - len(result.left_out)
     assert error(result) < 0.07
 
 
@@ -425,7 +418,7 @@ def test_a_liar_that_begins_late_leaves_the_earlier_rounds_too() -> None:
 class Interrupted:
     """A panel whose process dies after some questions."""
 
-    def __init__(self, panel: Here, after: int) -> None:
+    def __init__(self, panel: LocalPanel, after: int) -> None:
         self._panel, self._left = panel, after
         self.names, self.asker, self.rows_per_person = panel.names, panel.asker, 1
 
@@ -445,8 +438,8 @@ class Interrupted:
 
 @quiet
 def test_a_resumed_campaign_comes_to_the_same_decision(tmp_path: Path) -> None:
-    def panel() -> Here:
-        return Here([*sources, Liar("liar", claims(300))], "me")
+    def panel() -> LocalPanel:
+        return LocalPanel([*sources, Liar("liar", claims(300))], "me")
 
     sources = hospitals(20)
     whole = privcal.calibrate(panel(), "acc-t", 1.0, campaign="c")
@@ -509,7 +502,7 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
 
     def near(kit: Path, campaign: Campaign, **settings: Any) -> Any:
         given.update(settings)
-        return nullcontext(Recorded(Here(hospitals(number), "me"), campaign))
+        return nullcontext(Recorded(LocalPanel(hospitals(number), "me"), campaign))
 
     monkeypatch.setattr("privcal.federation.calibrator.distant", near)
     find = importlib.util.find_spec

@@ -167,8 +167,8 @@ def test_outputs_are_real_numbers(values):
 
 @pytest.mark.parametrize("label", [3, -1, 10**15, 99999999999999999999, 1e20])
 def test_a_label_out_of_range_is_named_by_its_row(label):
-    said = re.escape(f"label of row 1 is {label}; with 3 classes")
-    with pytest.raises(InputError, match=f"{said} .* 0 to 2"):
+    text = re.escape(f"label of row 1 is {label}; with 3 classes")
+    with pytest.raises(InputError, match=f"{text} .* 0 to 2"):
         Scores(logits=LOGITS, labels=[0, label])
 
 

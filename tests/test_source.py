@@ -13,26 +13,29 @@ from hypothesis import strategies as st
 import privcal
 from privcal.calibrate import SourceDropped
 from privcal.privacy.epsilon import NANO, from_nano
-from privcal.privacy.ledger import Asking, Key
 from privcal.queries import FAMILY, GRID, CellHistogram, Gap, Histogram, Nll
+from privcal.question import Question
 from privcal.source import rows_kept
 from tests.conftest import random_scores
+from tests.support.questions import forged
 
 
 def refusal(
     source: privcal.Source, query: object = None, epsilon: float = 0.5, **more: object
 ) -> str:
+    asker = more.pop("asker", "local")
+    question = Question.of(query or Gap(), epsilon, "r", **more)
     with pytest.raises(privcal.Refused) as refused:
-        source.answer(query or Gap(), epsilon, "r", **more)
+        source.answer(question, asker)
     return refused.value.code
 
 
 def test_answers_lie_on_the_grid(scores: privcal.Scores) -> None:
-    answer = privcal.Source(scores, ledger=None).answer(Histogram(), 0.25, "r1")
+    answer = privcal.Source(scores, ledger=None).answer(Question.of(Histogram(), 0.25, "r1"))
     assert answer.values.shape == (30,)
     assert np.array_equal(answer.values * GRID, np.round(answer.values * GRID))
     assert answer.epsilon == 0.25
-    assert str(answer.key) == "r1/0/0"
+    assert answer.question == Question.of(Histogram(), 0.25, "r1")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,6 @@ def test_refusals_do_not_depend_on_rows() -> None:
         {"asker": "eve"},
         {"query": Nll()},
         {"epsilon": 0.9},
-        {"query": "gap"},
         {"query": None, "epsilon": 0.5, "model": "other"},
     ]
     policy = privcal.Policy(
@@ -78,10 +80,9 @@ def test_refusals_do_not_depend_on_rows() -> None:
 
 def test_a_query_with_forged_parameters_is_a_bad_request(scores: privcal.Scores) -> None:
     source = privcal.Source(scores, ledger=None)
-    forged = Gap()
-    object.__setattr__(forged, "temperature", 1e9)
-    assert refusal(source, forged) == "bad_request"
-    assert refusal(source, "not a query") == "bad_request"
+    wrong = Gap()
+    object.__setattr__(wrong, "temperature", 1e9)
+    assert refusal(source, wrong) == "bad_request"
 
 
 def test_a_query_that_lies_about_its_sensitivity_is_answered_by_our_own_copy(
@@ -95,7 +96,7 @@ def test_a_query_that_lies_about_its_sensitivity_is_answered_by_our_own_copy(
     monkeypatch.setattr(
         "privcal.source.add_noise", lambda total, bound, nano: seen.append(bound) or [0]
     )
-    privcal.Source(scores, ledger=None).answer(Liar(), 0.5, "r")
+    privcal.Source(scores, ledger=None).answer(Question.of(Liar(), 0.5, "r"))
     assert seen == [10 * GRID]
 
 
@@ -105,11 +106,12 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
     for code in privcal.errors.REFUSALS:
         assert not any(ch.isdigit() for ch in str(privcal.Refused(code)))
     # What does leave is a closed list of fields, and none of them is a count of rows.
-    answer = source.answer(Histogram(), 0.1, "r")
-    assert set(vars(answer)) == {"values", "nano_epsilon", "key", "ledger"}
+    answer = source.answer(Question.of(Histogram(), 0.1, "r"))
+    assert set(vars(answer)) == {"values", "question", "ledger"}
     result = privcal.calibrate([source], "acc-t", 0.5, model="m")
-    assert {name for asked in result.rounds for name in vars(asked)} == {
-        "round", "query", "epsilon", "answers",
+    assert {name for asked in result.rounds for name in vars(asked)} == {"question", "answers"}
+    assert set(vars(answer.question)) == {
+        "campaign", "round", "index", "nano_epsilon", "query", "model",
     }  # fmt: skip
     assert set(result.map.provenance) == {
         "method", "epsilon_per_source", "sources", "answered", "campaign", "model", "created",
@@ -120,7 +122,7 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
 def test_a_source_of_any_size_answers_what_another_would() -> None:
     for rows in (0, 1, 2, 50):
         source = privcal.Source(random_scores(rows), privcal.Policy(epsilon=1), ledger=None)
-        assert source.answer(Gap(), 0.5, "r").values.shape == (1,)
+        assert source.answer(Question.of(Gap(), 0.5, "r")).values.shape == (1,)
         assert source.spent == 0.5
 
 
@@ -169,7 +171,7 @@ def test_a_limit_changed_meanwhile_holds_for_rows_and_noise_alike(
     alive = privcal.Source(scores, ledger=source.ledger)
     for round, limit in enumerate((3, 1, 2, 3)):
         source.ledger.set_policy(privcal.Policy(rows_per_person=limit))
-        alive.answer(CellHistogram(), 0.1, f"r/{round}/0")
+        alive.answer(Question.of(CellHistogram(), 0.1, "r", round=round))
         assert seen[-1] == (limit * GRID, limit * GRID)
 
 
@@ -261,7 +263,9 @@ def test_a_stored_answer_is_never_given_for_another_model(said: str) -> None:
         own, asked = (model, None) if said == "by the data" else (None, model)
         source = privcal.Source(random_scores(9, model=own), ledger=ledger)
         try:
-            answers[model] = source.answer(Gap(), 0.25, "spring", model=asked).values.tolist()
+            answers[model] = source.answer(
+                Question.of(Gap(), 0.25, "spring", model=asked)
+            ).values.tolist()
         except privcal.Refused as refused:
             answers[model] = refused.code
     assert answers["v2"] == "id_conflict"
@@ -351,7 +355,7 @@ def test_narrowing_allows_what_both_allow_and_nothing_else(
 
     def allows(policy: privcal.Policy, kind: str, nano: int, asker: str) -> bool:
         try:
-            policy.check(FAMILY[kind](), nano, asker, None)
+            policy.check(Question("c", 0, 0, nano, FAMILY[kind]()), asker)
         except privcal.Refused:
             return False
         own = policy.nano_of(asker)
@@ -400,22 +404,27 @@ def test_request_policy_key_and_charge_refuse_in_this_order_and_rows_never(
     ledger = privcal.Ledger.in_memory(open_to_all)
     rows = Watched(there=False)
     source = privcal.Source(rows, ledger=ledger)
-    asked: dict[str, Any] = {"request_id": "a/b", "asker": "eve", "model": "v2", "epsilon": 0.6}
+    asked: dict[str, Any] = {"campaign": "a/b", "asker": "eve", "model": "v2", "epsilon": 0.6}
     asked["query"] = Nll()
+
+    def answer() -> privcal.Answer:
+        parts = dict(asked)
+        asker, campaign = parts.pop("asker"), parts.pop("campaign")
+        return source.answer(forged(Question.of(campaign="c", **parts), campaign=campaign), asker)
 
     def refused(**right: Any) -> str:
         asked.update(right)
         with pytest.raises(privcal.Refused) as problem:
-            source.answer(**asked)
+            answer()
         assert rows.looked == before
         return problem.value.code
 
     rows.there = True
-    source.answer(Gap(2.0), 0.1, "used", "acme", "v1")
+    source.answer(Question.of(Gap(2.0), 0.1, "used", model="v1"), "acme")
     rows.there, before = False, rows.looked
     ledger.set_policy(rules)
     assert refused() == "bad_request"
-    assert refused(request_id="used") == "asker"
+    assert refused(campaign="used") == "asker"
     assert refused(asker="acme") == "query"
     assert refused(query=Gap()) == "model"
     assert refused(model="v1") == "over_request_limit"
@@ -423,17 +432,16 @@ def test_request_policy_key_and_charge_refuse_in_this_order_and_rows_never(
     assert refused(epsilon=0.45) == "unavailable"
     rows.there = True
     assert refused() == "id_conflict"
-    assert refused(request_id="new") == "awaiting_approval"
-    [(terms, _)] = ledger.waiting()
-    ledger.approve(terms)
+    assert refused(campaign="new") == "awaiting_approval"
+    [(proposal, _)] = ledger.waiting()
+    ledger.approve(proposal)
     assert refused() == "over_budget"  # .1 of this asker's .5 is spent
     ledger.set_policy(privcal.Policy.of({"epsilon_by_asker": {"acme": 1.0}}, "", rules))
-    others = [Asking(Key("other", "c"), Gap(), NANO // 2)]
-    ledger.reserve("other", "c", others, open_to_all)
+    ledger.reserve([Question.of(Gap(), 0.5, "c")], "other", open_to_all)
     assert refused() == "reserved"
-    ledger.release("other", "c")
+    ledger.release("c", "other")
     assert refused() == "too_often"
     policy = privcal.Policy.of({"requests_per_hour": 2}, "", ledger.policy)
     ledger.set_policy(policy)
-    assert source.answer(**asked).epsilon == 0.45
+    assert answer().epsilon == 0.45
     assert from_nano(ledger.nano_spent) == 0.55

@@ -15,9 +15,9 @@ import pytest
 
 import privcal
 from privcal.privacy import opening
-from privcal.privacy.ledger import Asking, Key
 from privcal.privacy.opening import Data, SameRows
 from privcal.queries import Gap
+from privcal.question import Question
 from tests.cli.test_cli import NEW, save
 from tests.conftest import random_scores
 
@@ -281,7 +281,7 @@ def test_a_public_list_says_which_sources_there_are(run: Run, tmp_path: Path) ->
         code, stdout, stderr = run("calibrate", table, *NEW, *listed, *out, "--json")
         assert code == 0, stderr
         ledgers = sorted(p.name for p in (folder / "icu.csv.ledgers").iterdir())
-        named = [e.source for e in privcal.Sketch.load(folder / "s.json").entries]
+        named = [e.source for e in privcal.Sketch.load(folder / "s.json").answers]
         heard.append((ledgers, named, list(json.loads(stdout)["spent"])))
     assert heard[0] == heard[1]
     assert heard[0][1] == ["A", "B", "C"]
@@ -299,7 +299,9 @@ def test_the_unit_of_protection_never_weakens(run: Run, tmp_path: Path) -> None:
     assert (code, "no person ids" in stderr) == (2, True)
     assert run("ledger", "attach", f"{table}.ledger", table)[0] == 2
     with pytest.raises(privcal.Refused) as refused:  # as a site would answer
-        privcal.Source(Data.at(table, person="person"), ledger=ledger).answer(Gap(), 0.1, "r")
+        privcal.Source(Data.at(table, person="person"), ledger=ledger).answer(
+            Question.of(Gap(), 0.1, "r")
+        )
     assert refused.value.code == "unavailable"
     with pytest.raises(privcal.InputError, match="protects persons"):
         privcal.Source(privcal.read_scores(table), ledger=ledger)
@@ -518,8 +520,8 @@ def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_pa
         assert sentence in stdout
     run("ledger", "policy", data, "--no-approve")
     ledger = privcal.Ledger(f"{data}.ledger")
-    asked = [Asking(Key("acme", "spring"), Gap(), 400_000_000)]
-    assert ledger.reserve("acme", "spring", asked, ledger.policy) is None
+    asked = [Question.of(Gap(), 0.4, "spring")]
+    assert ledger.reserve(asked, "acme", ledger.policy) is None
     assert "reserved now: epsilon 0.4 for campaign spring of acme" in run("ledger", "show", data)[1]
     said = json.loads(run("ledger", "show", data, "--json")[1])
     assert said["reserved"] == [{"asker": "acme", "campaign": "spring", "epsilon": 0.4}]
@@ -567,3 +569,86 @@ def test_one_ledger_is_one_source_in_a_merged_sketch_whatever_it_is_called(
     run("sketch", "fit", tmp_path / "all.json", "--out", tmp_path / "all-map.json")
     facts: Any = privcal.load_map(tmp_path / "all-map.json").provenance
     assert (facts["sources"], facts["epsilon_per_source"]) == (1, 2.0)
+
+
+# --- a Python caller meets the same rules ---------------------------------------------------
+
+
+def test_from_python_nobodys_private_rows_are_taken_as_public_ones(tmp_path: Path) -> None:
+    asked, other = (save(tmp_path / f"{name}.npz", rows=80, seed=ord(name)) for name in "ab")
+    privcal.create_ledgers(asked, per_row=True)
+    privcal.create_ledgers(other, per_row=True)
+    for private in (asked, other):  # one of those asked, and one that is not asked at all
+        copy = Path(shutil.copy(private, tmp_path / "clean.npz"))
+        with pytest.raises(privcal.InputError, match="would get no privacy"):
+            privcal.open_sources([asked], public=privcal.read_scores(copy))
+    clean = save(tmp_path / "public.npz", rows=80, seed=1)
+    [source] = privcal.open_sources([asked], public=privcal.read_scores(clean))
+    with pytest.raises(privcal.InputError, match="would get no privacy"):
+        privcal.calibrate([source], "sketch", public=privcal.read_scores(asked))
+    assert source.ledger.nano_spent == 0
+
+
+def test_from_python_no_sources_are_an_error(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)
+    with pytest.raises(privcal.InputError, match="there are no sources"):
+        privcal.open_sources([])
+    for names in ([], ["A", "A"], ["A", ""]):
+        with pytest.raises(privcal.InputError, match="names of sources"):
+            privcal.open_sources(
+                [table],
+                source_column="hospital",
+                source_names=names,
+                new_ledgers=True,
+                per_row=True,
+            )
+    assert not (tmp_path / "icu.csv.ledgers").exists()
+
+
+def test_from_python_one_name_is_not_given_to_many_sources(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)
+    with pytest.raises(privcal.InputError, match="name is for one source"):
+        privcal.create_ledgers(table, per_row=True, name="St. Anna", source_column="hospital")
+    assert not (tmp_path / "icu.csv.ledgers").exists()
+
+
+def test_from_python_columns_that_look_like_ids_are_told(tmp_path: Path) -> None:
+    table = tmp_path / "h.csv"
+    ids = "".join(f"p{i // 2},0.5,1\n" for i in range(40))
+    table.write_text("patient,probability,label\n" + ids)
+    with pytest.warns(UserWarning, match="column patient of .* looks like ids"):
+        privcal.create_ledgers(table, per_row=True)
+
+
+def test_from_python_data_are_attached_to_a_ledger_or_to_its_data(tmp_path: Path) -> None:
+    data, *weeks = (save(tmp_path / f"week-{i}.npz", seed=i) for i in range(4))
+    [ledger] = privcal.create_ledgers(data, per_row=True)
+    for known, week in zip((ledger, ledger.path, data), weeks, strict=True):
+        assert known is not None
+        [(attached, _)] = privcal.attach_data(known, week)
+        assert attached.id == ledger.id
+    with pytest.raises(privcal.InputError, match="has no ledger"):
+        privcal.attach_data(save(tmp_path / "none.npz", seed=8), save(tmp_path / "new.npz", seed=9))
+    with pytest.raises(privcal.InputError, match="table that source_column splits"):
+        privcal.attach_data(ledger, data, source_column="hospital")
+
+
+def test_a_file_may_have_a_number_larger_than_a_database_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows gives files and disks such numbers, and so do some file systems of Linux."""
+    real = Path.stat
+
+    def large(path: Path, **more: Any) -> os.stat_result:
+        mode, inode, device, *rest = real(path, **more)
+        return os.stat_result((mode, inode + 2**64 - 2**40, device + 2**63, *rest))
+
+    data = save(tmp_path / "h.npz")
+    monkeypatch.setattr(Path, "stat", large)
+    [ledger] = privcal.create_ledgers(data, per_row=True)
+    moved = data.rename(tmp_path / "moved.npz")
+    found = opening.find(Data.at(moved))
+    assert found is not None
+    assert found.id == ledger.id

@@ -4,6 +4,7 @@ from privcal import audit, methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
+from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Fit, fit_temperature
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
 from privcal.metrics import (
@@ -22,13 +23,13 @@ from privcal.metrics import (
 )
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
+from privcal.question import Question
 from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
 from privcal.sources import attach_data, create_ledgers, open_sources
-
-__version__ = "0.1.0"
+from privcal.version import __version__ as __version__
 
 __all__ = [
     "accuracy",
@@ -49,6 +50,8 @@ __all__ = [
     "debiased_rms",
     "ece",
     "equal_mass_ece",
+    "evaluate",
+    "Evaluation",
     "Fit",
     "fit_temperature",
     "InputError",
@@ -64,6 +67,7 @@ __all__ = [
     "Plan",
     "Policy",
     "queries",
+    "Question",
     "read_scores",
     "Refused",
     "Result",

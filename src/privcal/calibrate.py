@@ -1,8 +1,10 @@
-"""The loop: ask every source what the method wants to know, give it the averages, return the map."""
+"""The loop: ask every source what the method wants to know, give it the averages, return the map.
+
+The words for a question at each of its stages are in `privcal.question`.
+"""
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 import warnings
@@ -11,94 +13,69 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from privcal import methods
+from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, History, drive, plan
+from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
-from privcal.privacy.epsilon import NANO, from_nano, to_nano
-from privcal.privacy.ledger import Asking, Key
-from privcal.queries import Hats, Query
+from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.queries import Query
+from privcal.question import Question, check_asker, check_campaign
 from privcal.scores import Scores
-from privcal.sketch.saved import Sketch
+from privcal.sketch.sketch import Sketch
 from privcal.source import Answer, Source
+from privcal.sources import check_public
+from privcal.version import __version__
 
 
-class Answers(Protocol):
-    """Anything that answers queries: a local Source, or a way to a distant one."""
+class Answerer(Protocol):
+    """Anything that answers questions: a local Source, or a way to a distant one."""
 
     @property
     def name(self) -> str | None: ...
 
-    def answer(
-        self, query: Query, epsilon: Fraction, request_id: str, asker: str, model: str | None
-    ) -> Answer: ...
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question of a campaign, as every source gets it."""
-
-    campaign: str
-    round: int
-    index: int
-    nano_epsilon: int
-    query: Query
-    model: str | None
-
-    @property
-    def request_id(self) -> str:
-        return f"{self.campaign}/{self.round}/{self.index}"
-
-    def asked_by(self, asker: str) -> Asking:
-        """As a ledger is offered it."""
-        # Where a later question looks depends on the answers: only the first are known.
-        key, known = Key.parse(asker, self.request_id), self.round == 0
-        return Asking(key, self.query, self.nano_epsilon, known)
-
-    def text(self) -> str:
-        """The one spelling of a question: what is recorded, and what is signed."""
-        facts = {**vars(self), "query": self.query.to_dict()}
-        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    def answer(self, question: Question, asker: str) -> Answer: ...
 
 
 class Panel(Protocol):
-    """Sources that are asked together: here, or over a network."""
+    """Sources that are asked together: in this process, or over a network.
+
+    `names` are those of its sources, `asker` is the name under which they are asked, and
+    `rows_per_person` the most rows of one person that count at any of them.
+    """
 
     names: Sequence[str]
     asker: str
-    """The name under which these sources are asked."""
     rows_per_person: int
-    """The most rows of one person that count at any of them."""
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Who will not answer all of these, and why, as far as that can be told for nothing.
+        """The sources that will not answer all of these, and why, as far as asking that is free.
 
-        The others keep for this campaign what it costs, until `release`.
+        The others reserve what the campaign costs, until `release`.
         """
         ...
 
     def release(self) -> None:
-        """The run is over: what is still kept for it is given back."""
+        """Give back what is still reserved: the run is over."""
         ...
 
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
-        """What each of these sources answers, or why it does not, in whatever order it comes."""
+        """The answer of each of these sources, or why there is none, in whatever order they come."""
         ...
 
 
-class Here:
+class LocalPanel:
     """Sources in this process, asked one after the other."""
 
-    def __init__(self, sources: Sequence[Answers], asker: str) -> None:
+    def __init__(self, sources: Sequence[Answerer], asker: str) -> None:
         if not sources:
             raise InputError("there are no sources to ask")
         _check_distinct(sources)
@@ -106,27 +83,29 @@ class Here:
         self.asker = asker
         self.rows_per_person = max(map(_rows_per_person, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
-        self._campaign: str | None = None
-        """For which the sources keep what it costs."""
+        self._campaign: str | None = None  # the one for which the sources have reserved
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         if not questions:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
-        asked = [question.asked_by(self.asker) for question in questions]
-        self._campaign, model = questions[0].campaign, questions[0].model
-        found = {
-            name: source.offer(asked, self._campaign, self.asker, model)
-            for name, source in own.items()
-        }
-        refused = {name: code for name, code in found.items() if code is not None}
-        _check_alike({name: s for name, s in own.items() if name not in refused}, model)
+        self._campaign = questions[0].campaign
+        codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
+        refused = {name: code for name, code in codes.items() if code is not None}
+        willing = {name: source for name, source in own.items() if name not in refused}
+        _check_alike(willing, questions[0].model)
         return refused
+
+    def check_public(self, public: Scores | None) -> None:
+        """Raise InputError where public rows are a source's own; files stay closed until charged."""
+        own = ((n, s.rows_in_memory) for n, s in self._sources.items() if isinstance(s, Source))
+        if public is not None:
+            check_public(public, ((name, rows) for name, rows in own if rows is not None))
 
     def release(self) -> None:
         for source in self._sources.values():
             if isinstance(source, Source) and self._campaign is not None:
-                source.release(self.asker, self._campaign)
+                source.release(self._campaign, self.asker)
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -134,13 +113,7 @@ class Here:
         for name in names:
             try:
                 with _undisturbed():
-                    answer: Answer | Exception = self._sources[name].answer(
-                        question.query,
-                        Fraction(question.nano_epsilon, NANO),
-                        question.request_id,
-                        self.asker,
-                        question.model,
-                    )
+                    answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
             yield name, answer
@@ -148,7 +121,7 @@ class Here:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits for the answer it comes into: what is charged is stored, and not lost."""
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -161,36 +134,74 @@ def _undisturbed() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Asked:
-    """One question and what came back: nothing here is exact."""
+    """A question, and the noisy values of each source that answered it."""
 
-    round: int
-    query: Query
-    epsilon: float
+    question: Question
     answers: dict[str, tuple[float, ...]]
-    """The noisy values of each source that answered."""
+
+    @property
+    def round(self) -> int:
+        """The round it was asked in, from 0."""
+        return self.question.round
+
+    @property
+    def query(self) -> Query:
+        """The query that was asked."""
+        return self.question.query
+
+    @property
+    def epsilon(self) -> float:
+        """The ε that each source was charged for it."""
+        return self.question.epsilon
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: how many sources have answered question `asked`."""
+    """The state of a run: how many of its sources have answered question number `asked`.
+
+    `dropped` are the sources that have left it so far, and why.
+    """
 
     asked: int
     query: Query
     answered: int
     sources: int
     dropped: Mapping[str, str]
-    """Who has left the run so far, and why."""
 
 
 @dataclass(frozen=True)
 class Result:
     """What a calibration gives back.
 
-    `spent` is the ε each source was charged, in the order of the sources; where a source failed
-    in a question, that question counts, as it may have been charged. `dropped` says which
-    sources left the run, and why; `left_out` those whose answers were not believed. `sketch` is
-    the release itself where the run asked for one: it can be saved, merged with others, and read
-    again.
+    Attributes
+    ----------
+    map
+        The map from scores to corrected confidence, with its provenance.
+    method
+        The name of the method.
+    epsilon
+        The ε that each source was to be charged.
+    campaign
+        The name of the run: asking again under it is free of charge.
+    spent
+        The ε each source was charged, in the order of the sources. Where a source failed in a
+        question, that question counts, as it may have been charged.
+    rounds
+        Every question that was asked, with its noisy answers.
+    dropped
+        The sources that left the run, and why.
+    sketch
+        The release itself where the run asked for one: it can be saved, merged with others, and
+        read again.
+
+    Examples
+    --------
+    >>> import numpy as np, privcal
+    >>> scores = privcal.Scores(logits=np.eye(3), labels=[0, 1, 1])
+    >>> sources = [privcal.Source(scores, ledger=None, name=name) for name in ("north", "south")]
+    >>> result = privcal.calibrate(sources, "acc-t", epsilon=0.6)
+    >>> result.spent, len(result.rounds), sorted(result.rounds[0].answers)
+    ((0.6, 0.6), 6, ['north', 'south'])
     """
 
     map: Map
@@ -213,8 +224,8 @@ class SourceDropped(UserWarning):
 
 
 def calibrate(
-    sources: Sequence[Answers] | Panel,
-    method: str = "acc-t",
+    sources: Sequence[Answerer] | Panel,
+    method: str | Method = "acc-t",
     epsilon: float = 1.0,
     *,
     min_sources: int = 1,
@@ -227,50 +238,73 @@ def calibrate(
 ) -> Result:
     """Recalibrate from many sources, spending exactly `epsilon` at each.
 
+    Before the first question, sources that could not pay for all of them, or would refuse one, are
+    left out, free of charge; with too few others nobody is asked at all. A source that refuses or
+    fails later is dropped with a warning, from earlier rounds too, because averages over different
+    sources must not be compared. So is one whose answer the others speak against, as far as eight
+    or more of them can (see `privcal.plausible`); what it was charged stays spent.
+
     Parameters
     ----------
     sources
         The sources to ask, or a panel of distant ones. Each adds its own noise and keeps its own
         budget.
     method
-        A name from `privcal.methods.names()`; `options` are that method's own.
+        A name from `privcal.methods.names()`, with that method's own `options`; or a method that
+        `privcal.methods.make` made.
     min_sources
         With fewer sources left than this the run stops with a `CalibrationError`.
     seed
         For the method's own randomness. It never reaches a source: noise is never seeded.
+    asker
+        The name under which these sources are asked; a panel has its own.
     campaign
-        Names the run. Asking again under the same name replays stored answers, free of charge.
+        The name of the run, by default a random one. Asking again under the same name replays
+        stored answers, free of charge.
     model
         The model being calibrated; a source whose scores came from another refuses.
+    progress
+        Called after every answer.
 
-    Before the first question, sources that could not pay for all of them, or would refuse one, are
-    left out, free of charge; with too few others nobody is asked at all. A source that refuses or
-    fails later is dropped with a warning, from earlier rounds too, because averages over different
-    sources must not be compared. So is one whose answer the others speak against, as far as eight
-    or more of them can (see `privcal.plausible`); what it was charged stays spent.
+    Returns
+    -------
+    Result
+        The map, what it cost, and what was asked.
+
+    Examples
+    --------
+    >>> import numpy as np, privcal
+    >>> rng = np.random.default_rng(0)
+    >>> scores = privcal.Scores(logits=rng.normal(size=(60, 3)), labels=rng.integers(0, 3, 60))
+    >>> sources = [privcal.Source(scores.take(part), ledger=None) for part in np.split(np.arange(60), 3)]
+    >>> result = privcal.calibrate(sources, "acc-t", epsilon=1.0)
+    >>> 0.5 <= result.map.temperature <= 3
+    True
+    >>> result.spent
+    (1.0, 1.0, 1.0)
     """
-    chosen = methods.make(method, **options)
-    if isinstance(min_sources, bool) or not isinstance(min_sources, int) or min_sources < 1:
-        raise InputError(f"min_sources must be a whole number of at least 1, not {min_sources!r}")
-    panel: Panel = sources if hasattr(sources, "ask") else Here(sources, asker)  # type: ignore[assignment]
-    rows = panel.rows_per_person
-    if rows > 1 and hasattr(chosen, "rows_per_person") and "rows_per_person" not in options:
-        options["rows_per_person"] = rows  # the most noise that any of them adds
-        chosen = methods.make(method, **options)
+    chosen = methods.make(method, **options) if isinstance(method, str) else method
+    if options and chosen is method:
+        raise InputError(f"{chosen.name} is made already: give its options to methods.make")
+    min_sources = whole("min_sources", min_sources, 1)
+    panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    if isinstance(panel, LocalPanel) and chosen.takes_public:
+        panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
-    Key.parse(panel.asker, campaign)  # complain now rather than through every source's refusal
-    if "/" in campaign:
-        raise InputError(f"a campaign's name cannot contain a slash: {campaign!r}")
+    check_asker(panel.asker)  # complain now rather than through every source's refusal
+    check_campaign(campaign)
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
         run.check(plan(chosen, nano))
-        [found] = drive(chosen.run(Batch(1, nano, np.random.default_rng(seed))), run.ask)
+        batch = Batch(1, nano, np.random.default_rng(seed), panel.rows_per_person)
+        [found] = drive(chosen.run(batch), run.ask)
     finally:
         panel.release()
     facts = {
-        "method": method,
-        "options": {name: _said(getattr(chosen, name)) for name in options},
+        "method": chosen.name,
+        "options": chosen.options(),
+        "rows_per_person": panel.rows_per_person if panel.rows_per_person > 1 else None,
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
         "answered": [len(asked.answers) for asked in run.asked],
@@ -279,22 +313,22 @@ def calibrate(
         "campaign": run.campaign,
         "model": model,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "privcal": _version(),
+        "privcal": __version__,
     }
     return Result(
         map=found.with_provenance(**{k: v for k, v in facts.items() if v not in (None, {}, [])}),
-        method=method,
+        method=chosen.name,
         epsilon=from_nano(nano),
         campaign=run.campaign,
         spent=run.spent(),
         rounds=tuple(run.asked),
         dropped=run.dropped,
-        sketch=run.sketch(getattr(chosen, "rows_per_person", 1)),
+        sketch=run.sketch(chosen),
     )
 
 
 class _Run:
-    """The state of one run: who is present, what they answered, what it cost them."""
+    """The state of one run: the sources that are present, their answers, what it cost them."""
 
     def __init__(
         self,
@@ -309,27 +343,23 @@ class _Run:
         self.campaign, self.model = campaign, model
         self.min_sources, self.progress = min_sources, progress
         self.nano_spent = dict.fromkeys(panel.names, 0)
-        self.questions: list[Question] = []
         self.asked: list[Asked] = []
         self.dropped: dict[str, str] = {}
         self.ledgers: dict[str, str] = {}
         self.round = 0
-        self.numbers = 0
-        """Of all questions together."""
-        self.compared = False
-        """Whether there ever were enough answers to tell one from the others."""
+        self.numbers = 0  # how many all questions ask for together
+        self.compared = False  # whether there ever were enough answers to tell one from the others
+
+    def _question(self, round: int, index: int, ask: Ask) -> Question:
+        place = self.campaign, round, index
+        return Question(*place, ask.nano_epsilon, ask.for_run(0), self.model)
 
     def check(self, planned: Sequence[tuple[int, int, Ask]]) -> None:
-        """Before anybody is charged: are there enough sources that can answer everything?"""
-        questions = [
-            Question(self.campaign, round, index, ask.nano_epsilon, ask.for_run(0), self.model)
-            for round, index, ask in planned
-        ]
+        """Stop before anybody is charged, unless enough sources can answer everything."""
+        questions = [self._question(*question) for question in planned]
         self.numbers = sum(question.query.length for question in questions)
         for name, code in self.panel.refusals(questions).items():
-            self.present.remove(name)
-            self.dropped[name] = code
-            warnings.warn(f"{name} is not asked: {_why(code)}", SourceDropped, stacklevel=4)
+            self._drop(name, code, f"is not asked: {_why(code)}")
         if len(self.present) < self.min_sources:
             waits = "awaiting_approval" in self.dropped.values()
             self._stop(
@@ -339,9 +369,8 @@ class _Run:
             )
 
     def _when_approved(self, questions: Sequence[Question]) -> str:
-        """What an asker tells the owners, and does afterwards."""
-        asked = [(q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions]
-        digest = approvals.digest(self.panel.asker, self.campaign, asked)
+        """The end of a sentence: what the asker tells the owners, and does afterwards."""
+        digest = approvals.digest(self.panel.asker, questions)
         return (
             f"; once it is approved, ask again as campaign {self.campaign} (--campaign "
             f"{self.campaign}); the digest of its questions is {digest}"
@@ -356,12 +385,9 @@ class _Run:
         )
 
     def ask(self, asks: Sequence[Ask]) -> History:
-        """One round: every present source answers every question. Averages of all rounds so far."""
+        """Let every present source answer one round; returns the averages of all rounds so far."""
         for index, ask in enumerate(asks):
-            query = ask.for_run(0)
-            question = Question(
-                self.campaign, self.round, index, ask.nano_epsilon, query, self.model
-            )
+            question = self._question(self.round, index, ask)
             answers: dict[str, tuple[float, ...]] = {}
             for name, answer in self.panel.ask(tuple(self.present), question):
                 values = self._values(name, answer, question)
@@ -371,15 +397,14 @@ class _Run:
                     self.progress(
                         Progress(
                             len(self.asked),
-                            query,
+                            question.query,
                             len(answers),
                             len(self.present),
                             dict(self.dropped),
                         )
                     )
-            self.questions.append(question)
-            self._believe(answers)
-            self.asked.append(Asked(self.round, query, from_nano(ask.nano_epsilon), answers))
+            self.asked.append(Asked(question, answers))
+            self._drop_implausible()
             if len(self.present) < self.min_sources:
                 self._stop("are left")
         self.round += 1
@@ -391,58 +416,60 @@ class _Run:
             sources=len(self.present),
         )
 
-    def _believe(self, answers: dict[str, tuple[float, ...]]) -> None:
-        """Whoever answered what the others speak against leaves the run: its answer is not used."""
-        if len(answers) < FEWEST:
+    def _drop_implausible(self) -> None:
+        """Drop the sources whose newest answer the others speak against: it is not used."""
+        newest = self.asked[-1].answers
+        if len(newest) < FEWEST:
             return
         self.compared = True
         odd = implausible(
-            [
-                np.array([given[name] for name in answers])
-                for given in (*(asked.answers for asked in self.asked[-1:]), answers)
-            ],
-            self.questions[-2:],
+            [np.array([asked.answers[name] for name in newest]) for asked in self.asked[-2:]],
+            [asked.question for asked in self.asked[-2:]],
             self.panel.rows_per_person,
             self.numbers,
         )
-        for name in [name for name, out in zip(answers, odd, strict=True) if out]:
-            del answers[name]
+        for name in [name for name, out in zip(newest, odd, strict=True) if out]:
+            del newest[name]
             self._leave(name, IMPLAUSIBLE, "its answer is implausible beside the others'")
 
     @property
     def left_out(self) -> int | None:
         """How many were not believed; None where nobody could be told from the others."""
-        found = list(self.dropped.values()).count(IMPLAUSIBLE)
-        return found if found or self.compared else None
+        count = list(self.dropped.values()).count(IMPLAUSIBLE)
+        return count if count or self.compared else None
 
     def spent(self) -> tuple[float, ...]:
+        """The ε each source was charged, in the order of the sources."""
         return tuple(from_nano(n) for n in self.nano_spent.values())
 
-    def sketch(self, rows_per_person: int) -> Sketch | None:
-        """The answers as a sketch, where that was the one question."""
-        if len(self.asked) != 1 or not isinstance(query := self.asked[0].query, Hats):
-            return None
-        [asked] = self.asked
-        return Sketch.of(
-            query,
-            {name: asked.answers[name] for name in self.present},
-            {name: self.ledgers[name] for name in self.present},
-            to_nano(asked.epsilon),
+    def sketch(self, method: Method) -> Sketch | None:
+        """The answers as a value to keep, if the method makes one of them."""
+        answered = [
+            Answered(
+                asked.query,
+                to_nano(asked.epsilon),
+                {name: asked.answers[name] for name in self.present},
+            )
+            for asked in self.asked
+        ]
+        return method.sketch(
+            answered,
             asker=self.panel.asker,
             campaign=self.campaign,
-            rows_per_person=rows_per_person,
+            ledgers={name: self.ledgers[name] for name in self.present} if answered else {},
+            rows_per_person=self.panel.rows_per_person,
             model=self.model,
         )
 
     def _values(
         self, name: str, answer: Answer | Exception, question: Question
     ) -> tuple[float, ...] | None:
-        """What a source answered; None if it leaves the run here."""
+        """The values that a source answered; None if it leaves the run here."""
         problem = answer if isinstance(answer, Exception) else None
         if isinstance(answer, Answer):
             values = np.asarray(answer.values, np.float64)
             if values.shape == (question.query.length,) and np.isfinite(values).all():
-                self.nano_spent[name] += answer.nano_epsilon
+                self.nano_spent[name] += question.nano_epsilon
                 if impossible(values):
                     self._leave(name, IMPLAUSIBLE, "its answer is beyond what any sum can be")
                     return None
@@ -455,13 +482,16 @@ class _Run:
         self._leave(name, reason, problem)
         return None
 
-    def _leave(self, name: str, reason: str, said: object) -> None:
+    def _leave(self, name: str, reason: str, why: object) -> None:
+        self._drop(name, reason, f"left in round {self.round + 1}: {why}")
+
+    def _drop(self, name: str, reason: str, sentence: str) -> None:
         self.present.remove(name)
         self.dropped[name] = reason
-        warnings.warn(f"{name} left in round {self.round + 1}: {said}", SourceDropped, stacklevel=6)
+        warnings.warn(f"{name} {sentence}", SourceDropped, stacklevel=2)
 
 
-def _rows_per_person(source: Answers) -> int:
+def _rows_per_person(source: Answerer) -> int:
     try:
         return int(getattr(source, "rows_per_person", 1))
     except Refused:  # its ledger is missing: it will not answer
@@ -472,13 +502,13 @@ def _why(code: str) -> str:
     return f"{code}, {REFUSALS[code]}" if code in REFUSALS else code
 
 
-def _names(sources: Sequence[Answers]) -> list[str]:
-    """What each source is called; where two have one name, the ids of their ledgers tell them apart."""
+def _names(sources: Sequence[Answerer]) -> list[str]:
+    """The name of each source; where two have the same, the ids of their ledgers tell them apart."""
     names = [s.name or f"source {i}" for i, s in enumerate(sources, 1)]
-    often = Counter(names)
+    counts = Counter(names)
     names = [
         f"{name} ({source.ledger.id[:8]})"
-        if often[name] > 1 and isinstance(source, Source)
+        if counts[name] > 1 and isinstance(source, Source)
         else name
         for name, source in zip(names, sources, strict=True)
     ]
@@ -489,7 +519,7 @@ def _names(sources: Sequence[Answers]) -> list[str]:
 
 
 def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
-    """One map is for one model, and one promise for one unit of protection."""
+    """An InputError unless these sources have one model and one unit of protection."""
     facts: list[tuple[str, Callable[[Source], object]]] = [
         ("scores of {} classes", lambda source: source.scores.classes),
         ("{} as its unit of protection", lambda source: source.unit),
@@ -497,29 +527,18 @@ def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
     if model is None:  # otherwise those of another model refuse
         facts.append(("scores of model {}", lambda source: source.model))
     for what, fact in facts:
-        found = {fact(source): name for name, source in sources.items() if fact(source)}
-        if len(found) > 1:
-            (one, first), (other, second) = list(found.items())[:2]
+        names = {fact(source): name for name, source in sources.items() if fact(source)}
+        if len(names) > 1:
+            (value, first), (other, second) = list(names.items())[:2]
             raise InputError(
-                f"{first} has {what.format(one)}, {second} {what.format(other)}: ask them apart"
+                f"{first} has {what.format(value)}, {second} {what.format(other)}: ask them apart"
             )
 
 
-def _check_distinct(sources: Sequence[Answers]) -> None:
-    """Sources that share a ledger would be given each other's stored answers."""
+def _check_distinct(sources: Sequence[Answerer]) -> None:
+    """An InputError where sources share a ledger: they would be given each other's answers."""
     if len({id(s) for s in sources}) < len(sources):
         raise InputError("the same source is given twice")
     ledgers = [s.ledger for s in sources if isinstance(s, Source) and s.ledger.exists]
     if len({ledger.id for ledger in ledgers}) < len(ledgers):
         raise InputError("two sources share one ledger; put their rows into one source")
-
-
-def _said(option: Any) -> Any:
-    """An option as the map's provenance tells it; public rows only by their number."""
-    return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
-
-
-def _version() -> str:
-    from privcal import __version__
-
-    return __version__

@@ -1,4 +1,4 @@
-"""The calibrator's own record of a campaign, on disk: what it set out to ask, and what came back.
+"""The calibrator's own record of a campaign, on disk: what it is going to ask, and what came back.
 
 A campaign that was interrupted goes on where it stopped: it replays its own record first, so that
 it asks the same questions, and sites give the answers already paid for again, free of charge.
@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from privcal.calibrate import Panel, Question
+from privcal.calibrate import Panel
+from privcal.documents import read_json
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.files import replacing
-from privcal.privacy.ledger import Key
+from privcal.question import Question
 from privcal.source import Answer
 
 PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
@@ -43,8 +44,7 @@ class Campaign:
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         self.folder, self.plan = folder, plan
-        self.sites: list[str] = []
-        """Those that were asked the first question."""
+        self.sites: list[str] = []  # those that were asked the first question
         self._asked: list[str] = []
         self._kept: dict[tuple[str, str], tuple[list[float], str]] = {}
         self._left: dict[tuple[str, str], str] = {}
@@ -75,6 +75,7 @@ class Campaign:
 
     @classmethod
     def start(cls, folder: Path, plan: dict[str, Any]) -> Campaign:
+        """A new record in this folder, for this run alone."""
         folder.mkdir(parents=True, exist_ok=True)
         _take(folder)
         if cls.began(folder):  # one that never asked anything may begin again
@@ -87,12 +88,12 @@ class Campaign:
 
     @classmethod
     def resume(cls, folder: Path) -> Campaign:
-        try:
-            plan = json.loads((folder / PLAN).read_text("utf-8"))
-        except OSError:
-            raise InputError(f"{folder} holds no campaign to resume") from None
-        except ValueError:
-            raise InputError(f"{folder / PLAN} is damaged") from None
+        """The record that was begun in this folder, for this run alone."""
+        if not (folder / PLAN).is_file():
+            raise InputError(f"{folder} holds no campaign to resume")
+        plan = read_json(folder / PLAN, "record of a campaign")
+        if not isinstance(plan, dict):
+            raise InputError(f"{folder / PLAN} is not a record of a campaign")
         _take(folder)
         return cls(folder, plan)
 
@@ -102,11 +103,11 @@ class Campaign:
         return (folder / ANSWERS).exists()
 
     def remove(self) -> None:
-        """What it asked for is written, and the record has done its work."""
+        """Remove the record: its result is written, and it has done its work."""
         shutil.rmtree(self.folder)
 
     @property
-    def begun(self) -> bool:
+    def sites_settled(self) -> bool:
         """Whether it is settled who takes part."""
         return len(self._asked) > 1
 
@@ -115,25 +116,27 @@ class Campaign:
         return question.text() in self._asked[:-1]
 
     def kept(self, site: str, question: Question) -> tuple[list[float], str] | None:
-        """What a site answered, and the id of its ledger."""
+        """The answer of a site, and the id of its ledger; None where there is none."""
         return self._kept.get((site, question.text()))
 
     def why_left(self, site: str, question: Question) -> str:
+        """The reason for which a site left at a question."""
         return self._left.get((site, question.text()), "late")
 
     def ask(self, question: Question, sites: Sequence[str]) -> None:
-        """Before anyone is asked: a site may be charged from then on."""
+        """Record that sites are asked, before they are: from then on they may be charged."""
         text = question.text()
-        if text not in self._asked or (not self.begun and set(sites) - set(self.sites)):
+        if text not in self._asked or (not self.sites_settled and set(sites) - set(self.sites)):
             self._note({"question": text, "asked": list(sites)})
 
     def keep(self, site: str, question: Question, answer: Answer) -> None:
-        """On disk before it is used."""
+        """Record an answer, before it is used."""
         values = [float(v) for v in answer.values]
         line = {"question": question.text(), "site": site, "ledger": answer.ledger}
         self._note({**line, "values": values})
 
     def leave(self, site: str, question: Question, reason: str) -> None:
+        """Record that a site left at a question."""
         self._note({"question": question.text(), "site": site, "left": reason})
 
     def _note(self, line: dict[str, Any]) -> None:
@@ -152,15 +155,17 @@ class Recorded:
 
     def __init__(self, panel: Panel, campaign: Campaign) -> None:
         self._panel, self._campaign = panel, campaign
-        before = campaign.sites
-        joined = () if campaign.begun else (name for name in panel.names if name not in before)
-        self.names: Sequence[str] = [*before, *joined]
+        asked = campaign.sites
+        joined = (
+            () if campaign.sites_settled else (name for name in panel.names if name not in asked)
+        )
+        self.names: Sequence[str] = [*asked, *joined]
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
-        """Once it has asked, nobody is left out beforehand: the questions would be others."""
-        refused = self._panel.refusals(questions)  # whoever does not refuse keeps what it costs
+        """The refusals of the panel; none once a question was asked, or the next would be others."""
+        refused = self._panel.refusals(questions)  # whoever does not refuse reserves what it costs
         return {} if self._campaign.sites else refused
 
     def release(self) -> None:
@@ -169,13 +174,12 @@ class Recorded:
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
-        key = Key.parse(self.asker, question.request_id)
         settled = self._campaign.settled(question)
         missing = []
         for name in names:
             kept = self._campaign.kept(name, question)
             if kept is not None:
-                yield name, Answer(np.array(kept[0]), question.nano_epsilon, key, kept[1])
+                yield name, Answer(np.array(kept[0]), question, kept[1])
             elif settled:
                 yield name, _problem(self._campaign.why_left(name, question))
             elif name not in self._panel.names:
@@ -199,9 +203,9 @@ _TAKEN: dict[tuple[int, Path], int] = {}
 
 
 def _take(folder: Path) -> None:
-    """A record is one run's, until its process ends: two would take turns in writing it.
+    """Make the record this run's, until its process ends: two would take turns in writing it.
 
-    Where it cannot be told (no such locks), runs go on.
+    On systems without such locks, runs go on.
     """
     try:
         import fcntl
@@ -211,8 +215,8 @@ def _take(folder: Path) -> None:
             os.close(_TAKEN.pop(key))
         _TAKEN[key] = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.lockf(_TAKEN[key], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine, there = os.fstat(_TAKEN[key]), (folder / LOCK).stat()
-        taken = mine.st_ino != there.st_ino  # its folder was removed, and is somebody else's
+        ours, file = os.fstat(_TAKEN[key]), (folder / LOCK).stat()
+        taken = ours.st_ino != file.st_ino  # its folder was removed, and is somebody else's
     except (BlockingIOError, FileNotFoundError):
         taken = True
     except (ImportError, OSError):
@@ -224,7 +228,7 @@ def _take(folder: Path) -> None:
 
 
 def campaign_folder(out: Path) -> Path:
-    """Where the record of the campaign that writes `out` is kept."""
+    """The folder with the record of the campaign that writes `out`."""
     return out.with_name(out.name + ".campaign")
 
 

@@ -16,14 +16,15 @@ import numpy as np
 
 from privcal import methods
 from privcal.calibrate import Progress, calibrate
+from privcal.checks import whole
 from privcal.datasets import cifar10c
 from privcal.errors import InputError
-from privcal.evaluate import Evaluation, evaluate
+from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import Ask, Batch, History, drive
+from privcal.methods.base import Ask, Batch, History, drive, plan
 from privcal.plots import save_reliability
-from privcal.privacy.epsilon import MAX_EPSILON, to_nano
+from privcal.privacy.epsilon import MAX_EPSILON, from_nano, to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID
@@ -49,6 +50,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Demo:
+    """The table, the folder of maps, ledgers and picture, and how many rows were measured on."""
+
     rows: list[Row]
     out: Path
     test_rows: int
@@ -68,18 +71,20 @@ def run_demo(
     `progress` is called with the method's name, and with each answer that came in.
     """
     scores = cifar10c(shift)
-    if sources < 1 or samples < 1:
-        raise InputError("sources and samples must be at least 1")
+    whole("sources", sources, 1)
+    whole("samples", samples, 1)
     if sources * samples >= len(scores):
         raise InputError(
             f"{sources} sources of {samples} rows are more than the {len(scores):,} rows there are, "
             "less at least one to test on"
         )
     names = methods.names()
-    for name in names:
-        if name != "one-source":  # whatever is wrong is said before the folder is made
-            next(methods.make(name).run(Batch(1, to_nano(epsilon), np.random.default_rng())), None)
-    budget = len(names) * to_nano(epsilon) / 10**9
+    asked = [
+        ask.nano_epsilon
+        for name in names
+        if name != "one-source"  # asks nobody
+        for _, _, ask in plan(methods.make(name), to_nano(epsilon))
+    ]
     order = np.random.default_rng(seed).permutation(len(scores))
     private, test = order[: sources * samples], scores.take(order[sources * samples :])
     _prepare(out)
@@ -89,7 +94,7 @@ def run_demo(
             scores.take(private[i * samples : (i + 1) * samples]),
             ledger=Ledger.create(
                 out / "ledgers" / f"source-{i + 1:0{width}}.db",
-                Policy(epsilon=budget),
+                Policy(epsilon=from_nano(sum(asked))),
                 unit="row",
                 marks=out / "ledgers" / "marks.db",
             ),
@@ -103,7 +108,7 @@ def run_demo(
         progress(name, None)
         if name == "one-source":
             fit = all_sources[0].fit_local()
-            found: Map = TemperatureMap(fit.temperature, private=False).with_provenance(method=name)
+            map: Map = TemperatureMap(fit.temperature, private=False).with_provenance(method=name)
             spent, exact = 0.0, None
         else:
             result = calibrate(
@@ -116,11 +121,11 @@ def run_demo(
                 model=scores.model,
                 progress=lambda step, name=name: progress(name, step),  # type: ignore[misc]
             )
-            found, spent = result.map, max(result.spent)
+            map, spent = result.map, max(result.spent)
             without = _without_noise(name, pooled)
             exact = evaluate(test, without) if result.rounds else None
-        found.save(out / "maps" / f"{name}.json")
-        rows.append(Row(name, found, spent, before, evaluate(test, found), exact))
+        map.save(out / "maps" / f"{name}.json")
+        rows.append(Row(name, map, spent, before, evaluate(test, map), exact))
     save_reliability(
         out / "reliability.png",
         _panels(rows),
@@ -153,7 +158,8 @@ def _prepare(out: Path) -> None:
         "Written by `privcal demo`, and replaced when it runs again.\n\n"
         "reliability.png  confidence against accuracy, before and after\n"
         "maps/            one JSON file for each method\n"
-        "ledgers/         what left each simulated source (privcal ledger show FILE)\n"
+        "ledgers/         what left each simulated source (privcal ledger show FILE)\n",
+        encoding="utf-8",
     )
 
 

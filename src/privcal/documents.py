@@ -1,7 +1,7 @@
-"""JSON files of ours: what is read is checked, what is written is whole or not there.
+"""Reading and writing privcal's own JSON files.
 
-A document says its format and version. What may change in one, and what never does, is in
-docs/formats.md.
+Whatever is read is checked; a file that is written is complete or not there. Each document says
+its format and version; docs/formats.md says what may change in one, and what never does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from privcal.files import replacing
 
 
 def read_json(path: str | Path, what: str) -> Any:
-    """The content of a JSON file; `what` it should be is the noun of the error sentences.
+    """The content of a JSON file; `what` names the kind of file in error sentences.
 
     Deep nesting, numbers of thousands of digits, NaN and bytes that are no text are all "not JSON".
     """

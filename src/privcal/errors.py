@@ -1,4 +1,4 @@
-"""The three ways things go wrong."""
+"""The three kinds of errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 
 class InputError(ValueError):
-    """Something given to privcal is wrong; the message says what, where, and what to do."""
+    """A mistake in something given to privcal.
+
+    The message is one sentence: what is wrong, where, and what to do. The command line prints it
+    and ends with exit code 2.
+
+    Examples
+    --------
+    >>> try:
+    ...     privcal.ece([0.5, 1.5], [True, True])
+    ... except privcal.InputError as error:
+    ...     print(error)
+    confidence of row 1 is 1.5, not in [0, 1]
+    """
 
 
 # A closed list: a code depends on the request, the policy and the ledger, never on rows.
@@ -37,10 +49,21 @@ REFUSALS = {
 
 
 class Refused(RuntimeError):
-    """A source said no. `code` is one of `REFUSALS`; nothing about the rows is in it.
+    """A source's refusal to answer.
 
-    The reason behind an `unavailable` is chained as `__cause__` for the owner's own
-    terminal; whoever carries a refusal to a distant asker must send the code alone.
+    It depends on the request, the policy and the ledger, never on rows. The reason behind an
+    `unavailable` is chained as `__cause__` for the owner's own terminal; whoever carries a
+    refusal to a distant asker must send the code alone.
+
+    Parameters
+    ----------
+    code
+        One of the keys of `privcal.errors.REFUSALS`; kept as an attribute.
+
+    Examples
+    --------
+    >>> print(privcal.Refused("over_budget"))
+    over_budget: not enough of the budget is left
     """
 
     def __init__(self, code: str) -> None:
@@ -52,7 +75,22 @@ class Refused(RuntimeError):
 
 
 class CalibrationError(RuntimeError):
-    """A run that could not finish. `spent` is what each source was charged all the same."""
+    """The error of a calibration that could not finish.
+
+    Parameters
+    ----------
+    message
+        What happened, in one sentence.
+    spent
+        The ε that each source was charged all the same, in the order of the sources; kept as a
+        tuple.
+
+    Examples
+    --------
+    >>> error = privcal.CalibrationError("too few sources answered", [0.5, 0.0])
+    >>> error.spent
+    (0.5, 0.0)
+    """
 
     def __init__(self, message: str, spent: Sequence[float]) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Writing files that are whole or not there."""
+"""Files that are written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privcal.errors import InputError
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A name to write to; afterwards it takes the place of `path`, at once and durably.
+    """A temporary name to write to; that file then replaces `path`, at once and durably.
 
     An interruption or a full disk leaves an older file as it was.
     """
@@ -26,11 +26,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     part = path.with_name(f".{secrets.token_hex(4)}{path.suffix.lower()}")
     try:
         yield part
-        with open(part, "rb") as file:
+        with open(part, "r+b") as file:  # Windows syncs only what may be written
             os.fsync(file.fileno())
         os.replace(part, path)
-        if os.name == "posix":  # the new name must survive a crash too
-            folder = os.open(path.parent, os.O_RDONLY)
+        if hasattr(os, "O_DIRECTORY"):  # the new name must survive a crash too
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(folder)
             os.close(folder)
     finally:
@@ -38,7 +38,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Before any budget is spent: can the results be written, and would they harm an input?"""
+    """Raise InputError if outputs cannot be written or would replace an input.
+
+    Called before any budget is spent.
+    """
     taken = {path.resolve() for path in inputs}
     written: set[Path] = set()
     for out in outputs:
@@ -54,7 +57,7 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
 
 
 def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """Equally long arrays as Parquet, CSV or npz, by the ending of `path`."""
+    """Write equally long arrays as Parquet, CSV or npz, by the ending of `path`."""
     import polars as pl
 
     suffix = path.suffix.lower()

@@ -1,6 +1,6 @@
 """Exact, non-private temperature fits: the no-privacy columns of the paper.
 
-nll        the maximum-likelihood temperature (NLL-T)
+nll        maximum likelihood (NLL-T)
 accuracy   mean confidence equal to accuracy (Acc-T)
 ece        least expected calibration error (ECE-T)
 """
@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from privcal.checks import one_of
 from privcal.errors import InputError
 from privcal.kernel import check_temperature, confidence, for_moments
 from privcal.metrics import ece
@@ -24,7 +25,7 @@ Objective = Literal["nll", "accuracy", "ece"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 TOLERANCE = 1e-6
-"""How near the fitted temperature is to the optimum."""
+"""The largest distance of a fitted temperature from the optimum."""
 
 _WARM_ROWS = 2048
 _COARSE_SIZE = 1 << 22
@@ -38,11 +39,25 @@ class OutsideBounds(UserWarning):
 
 @dataclass(frozen=True)
 class Fit:
-    """An exact fit.
+    """The result of `fit_temperature`.
 
-    `value` is the objective there: mean NLL, |accuracy − mean confidence|, or ECE. `outside`
-    is None, or which way the optimum lies ("below", "above"), or "flat" where every
-    temperature is as good.
+    Attributes
+    ----------
+    temperature
+        The fitted temperature, within the bounds.
+    objective
+        "nll", "accuracy" or "ece".
+    value
+        The objective at that temperature: mean NLL, |accuracy − mean confidence|, or ECE.
+    outside
+        None; or the side of the bounds on which the optimum lies ("below", "above"); or "flat"
+        where every temperature is as good.
+
+    Examples
+    --------
+    >>> fit = privcal.Fit(temperature=1.5, objective="nll", value=0.4)
+    >>> fit.message
+    'temperature 1.500000 by nll'
     """
 
     temperature: float
@@ -52,7 +67,7 @@ class Fit:
 
     @property
     def message(self) -> str:
-        """What a person should know about this fit, in one sentence."""
+        """The fit in one sentence, for people."""
         if self.outside is None:
             return f"temperature {self.temperature:.6f} by {self.objective}"
         if self.outside == "flat":
@@ -69,19 +84,41 @@ def fit_temperature(
     bounds: tuple[float, float] = (0.05, 20.0),
     bins: int = 15,
 ) -> Fit:
-    """The exact temperature for some scores, to 1e-6. No privacy: the rows decide every digit.
-
-    Where the optimum lies outside `bounds` (accuracy 1.0, say, would need T → 0) the nearest
-    bound is returned, `Fit.outside` says so, and an `OutsideBounds` warning is given.
+    """The exact temperature for some scores, to 1e-6, without any privacy.
 
     Mean NLL is convex in 1/T and |accuracy − mean confidence| unimodal, so those two are
     solved as roots of a monotone function by safeguarded Newton steps. ECE is neither: it
     jumps wherever a row changes bin. There a grid over log T is refined around its best
     points, which finds the least value on a grid of step 1e-6 around them, not a proof of
     global optimality.
+
+    Parameters
+    ----------
+    scores
+        n labelled rows that one may look at. One row is enough; no rows are an `InputError`.
+    objective
+        What is best: "nll" (least mean negative log-likelihood), "accuracy" (mean confidence
+        equal to accuracy) or "ece" (least ECE).
+    bounds
+        The least and the largest temperature, from 0.01 to 100.
+    bins
+        The number of equal-width bins of the ECE, from 1 to 1,000; the others have none.
+
+    Returns
+    -------
+    Fit
+        Where the optimum lies outside `bounds` (an accuracy of 1 would need T → 0), the nearest
+        bound, with a `privcal.fit.OutsideBounds` warning. Where every temperature is as good,
+        T = 1 or the bound nearest to it.
+
+    Examples
+    --------
+    >>> scores = privcal.Scores(logits=[[2.0, 0.0]] * 4, labels=[0, 0, 0, 1])
+    >>> fit = privcal.fit_temperature(scores, "accuracy")
+    >>> round(fit.temperature, 4)  # the softmax of 2/T and 0 is the accuracy, 0.75
+    1.8205
     """
-    if objective not in OBJECTIVES:
-        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, not {objective!r}")
+    one_of("objective", objective, OBJECTIVES)
     lo, hi = (check_temperature(t) for t in bounds)
     if lo >= hi:
         raise InputError(f"bounds must be (lower, upper), not {bounds}")
@@ -141,11 +178,11 @@ def _slope(scores: Scores, objective: Objective) -> Slope:
 
         def collect(rows: slice, s0: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
             if objective == "nll":
-                found = np.log(s0), mean, variance
+                terms = np.log(s0), mean, variance
             else:
-                found = np.zeros(1), 1 / s0, -mean / s0
-            # A block has few rows; what adds up over all of them is summed in double precision.
-            sums[rows.start] = (float(found[0].sum()), float(found[1].sum()), float(found[2].sum()))
+                terms = np.zeros(1), 1 / s0, -mean / s0
+            # A block has few rows; the sum over all blocks is taken in double precision.
+            sums[rows.start] = (float(terms[0].sum()), float(terms[1].sum()), float(terms[2].sum()))
 
         for_moments(scores.outputs, beta, collect, scores.outputs.dtype if coarse else np.float64)
         log, first, second = np.sum([sums[k] for k in sorted(sums)], axis=0) / len(scores)
@@ -223,7 +260,7 @@ def _solve(
 
 
 def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
-    # Large data: a sample of rows tells where to look, and all rows are asked only there.
+    # Large data: a sample of rows tells where to look, and all rows are measured only there.
     rows = max(_WARM_ROWS, _ECE_SAMPLE // scores.classes)
     sampled = len(scores) > 2 * rows
     first = scores.take(slice(None, None, len(scores) // rows)) if sampled else scores
@@ -245,16 +282,16 @@ def _fit_ece(scores: Scores, lo: float, hi: float, bins: int) -> Fit:
     if sampled:
         best = [min(best, key=value)]
     for centre in best:
-        at, width = centre, math.log(grid[1] / grid[0])
-        while at * width > TOLERANCE:
-            near = at * np.exp(np.linspace(-width, width, 11))
+        least, width = centre, math.log(grid[1] / grid[0])
+        while least * width > TOLERANCE:
+            near = least * np.exp(np.linspace(-width, width, 11))
             candidates = [float(t) for t in near if lo <= t <= hi]
-            at = min([at, *candidates], key=value)
+            least = min([least, *candidates], key=value)
             width /= 5
-    at = min(seen, key=seen.__getitem__)
+    least = min(seen, key=seen.__getitem__)
     # A minimum at the very bound may have its optimum beyond it.
-    outside: Outside = "below" if at == lo else "above" if at == hi else None
-    return Fit(at, "ece", seen[at], outside)
+    outside: Outside = "below" if least == lo else "above" if least == hi else None
+    return Fit(least, "ece", seen[least], outside)
 
 
 def _ece_at(scores: Scores, temperature: float, bins: int) -> float:

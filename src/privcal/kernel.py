@@ -38,7 +38,6 @@ blocks and a row, also with NumPy's SIMD disabled.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -46,8 +45,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privcal.errors import InputError
+from privcal.checks import number
 from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
+from privcal.threads import default_threads
 
 MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 100.0
@@ -60,18 +60,8 @@ Scratch = npt.NDArray[Any]
 
 
 def check_temperature(temperature: float) -> float:
-    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # also catches NaN
-        raise InputError(
-            f"temperature must be from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}, not {temperature}"
-        )
-    return float(temperature)
-
-
-def default_threads() -> int:
-    """One for each core this process may use, or what PRIVCAL_THREADS says."""
-    if (said := os.environ.get("PRIVCAL_THREADS", "")).isdigit() and int(said) > 0:
-        return int(said)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """`temperature` as a float within the limits that hold everywhere."""
+    return number("temperature", temperature, MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
 def confidence(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
@@ -110,8 +100,8 @@ def exp_sums(
 def log_odds(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
     """log(c / (1 − c)) of each row's confidence c at `temperature`, in double precision.
 
-    From the sum over the other classes, so that it keeps telling rows apart where c rounds to
-    1; infinite only where nothing is left for the others.
+    It comes from the sum over the other classes, so that it keeps telling rows apart where c
+    rounds to 1; it is infinite only where nothing is left for the others.
     """
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)
@@ -132,14 +122,13 @@ def moments(
     outputs: Outputs, beta: float, dtype: Any = np.float64, threads: int | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """S0 of each row, and the mean and variance of z there (see `for_moments`)."""
-    found = tuple(np.empty(outputs.rows) for _ in range(3))
+    s0, mean, variance = (np.empty(outputs.rows) for _ in range(3))
 
     def keep(rows: slice, *values: Scratch) -> None:
-        for kept, value in zip(found, values, strict=True):
-            kept[rows] = value
+        s0[rows], mean[rows], variance[rows] = values
 
     for_moments(outputs, beta, keep, dtype, threads)
-    return found[0], found[1], found[2]
+    return s0, mean, variance
 
 
 def for_moments(
@@ -149,7 +138,7 @@ def for_moments(
     dtype: Any = np.float64,
     threads: int | None = None,
 ) -> None:
-    """For exact fits: call `collect(rows, S0, mean, variance)` for every block of rows.
+    """Call `collect(rows, S0, mean, variance)` for every block of rows; exact fits need these.
 
     The mean is S1/S0 = d(log S0)/dβ, the variance S2/S0 − (S1/S0)² = d²(log S0)/dβ².
     """

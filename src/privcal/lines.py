@@ -1,7 +1,7 @@
-"""A CSV file read so that one line is one row, and no line changes what another says.
+"""CSV files read line by line: one line is one row, and no line changes how another is read.
 
-A line is split into its fields by itself: at its commas or, where it holds a quotation mark, by
-the rules of CSV, except that a quoted field cannot span lines. A line that is not UTF-8, whose
+Each line is split into its fields on its own: at its commas or, where it holds a quotation mark,
+by the rules of CSV, except that a quoted field cannot span lines. A line that is not UTF-8, whose
 quotation marks do not close or that has another number of fields than the header is malformed
 as a whole. No types are guessed: every cell is text or null.
 """
@@ -48,7 +48,7 @@ def header(path: Path) -> list[str]:
 def cells(path: Path, wanted: Sequence[str], *, strict: bool) -> Iterator[pl.DataFrame]:
     """The wanted columns as text, a piece of the file at a time; empty cells are null.
 
-    Strict, a line malformed as a whole is an InputError; else all its cells are null.
+    A line malformed as a whole is an InputError if `strict`; else all its cells are null.
     """
     names = header(path)
     yield _table([], names, wanted)
@@ -91,7 +91,7 @@ def _lines(piece: bytes) -> list[bytes]:
 
 
 def _unquoted(line: bytes) -> bytes:
-    """Without its quotation marks if they hold no comma and no mark: most that have any."""
+    """The line without quotation marks where these hold no comma and no mark, as most do."""
     return line.replace(b'"', b"") if b'"' in line and _SIMPLE.fullmatch(line) else line
 
 
@@ -100,17 +100,17 @@ def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
     commas = len(names) - 1
     suspicious = not _is_utf8(b"\n".join(lines))
     odd = [
-        at
-        for at, line in enumerate(lines)
+        index
+        for index, line in enumerate(lines)
         if b'"' in line or line.count(_SEPARATOR) != commas or (suspicious and not _is_utf8(line))
     ]
-    for at in odd:
-        fields = _fields(lines[at])
+    for index in odd:
+        fields = _fields(lines[index])
         if not isinstance(fields, str) and len(fields) == len(names):
-            lines[at] = _SEPARATOR.join(field.encode() for field in fields)
+            lines[index] = _SEPARATOR.join(field.encode() for field in fields)
             continue
-        lines[at] = _SEPARATOR * commas
-        row = first + at
+        lines[index] = _SEPARATOR * commas
+        row = first + index
         if isinstance(fields, str):
             yield f"row {row} {fields}"
         elif len(fields) > len(names):
@@ -131,14 +131,14 @@ def _fields(line: bytes) -> list[str] | str:
     if '"' not in text:
         return text.split(",")
     fields = []
-    at = 0
-    while at <= len(text):
-        found = _FIELD.match(text, at)
-        if found is None:
+    start = 0
+    while start <= len(text):
+        field = _FIELD.match(text, start)
+        if field is None:
             return "has a stray quotation mark (a quoted field cannot span lines)"
-        quoted, plain = found.groups()
+        quoted, plain = field.groups()
         fields.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = found.end() + 1
+        start = field.end() + 1
     return fields
 
 
@@ -153,7 +153,7 @@ def _is_utf8(text: bytes) -> bool:
 def _table(lines: list[bytes], names: list[str], wanted: Sequence[str]) -> pl.DataFrame:
     import polars as pl
 
-    places = {name: place for place, name in enumerate(names, 1)}
+    columns = {name: column for column, name in enumerate(names, 1)}
     table = pl.read_csv(
         # An empty field before the others, so that no line is blank.
         _SEPARATOR + (b"\n" + _SEPARATOR).join(lines) if lines else b"",
@@ -161,7 +161,7 @@ def _table(lines: list[bytes], names: list[str], wanted: Sequence[str]) -> pl.Da
         quote_char=None,
         has_header=False,
         schema=dict.fromkeys(map(str, range(len(names) + 1)), pl.String),
-        columns=sorted(places[name] for name in wanted),
+        columns=sorted(columns[name] for name in wanted),
         raise_if_empty=False,
     )
-    return table.select(pl.col(str(places[name])).alias(name) for name in wanted)
+    return table.select(pl.col(str(columns[name])).alias(name) for name in wanted)

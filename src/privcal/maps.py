@@ -8,18 +8,21 @@ argmax never changes.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from operator import lt
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from privcal import plugins
+from privcal.checks import number, whole
+from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.files import replacing
 from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray, IntArray, Outputs, Scores
@@ -30,72 +33,212 @@ MAX_POINTS = 1000
 MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
 
+PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
+"""The note in the provenance of a map for which the noise drowned the data."""
+
+
+# --- the fields of a map in its file -------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+_Reader = Callable[[str, Any], Any]
+
+
+def _readers(cls: type[Map]) -> dict[str, _Reader]:
+    """What checks the JSON value of each field of a class."""
+    hints = get_type_hints(cls)
+    return {f.name: _reader(f"{cls.__name__}.{f.name}", hints[f.name]) for f in fields(cls)}
+
+
+def _reader(place: str, hint: Any) -> _Reader:
+    """What checks a JSON value for a field of this type."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType) and NoneType in parts and len(parts) == 2:
+        given = _reader(place, parts[parts[0] is NoneType])
+        return lambda name, value: None if value is None else given(name, value)
+    if kind is tuple and parts and len({*parts} - {...}) == 1:
+        each, count = _reader(place, parts[0]), None if parts[-1] is ... else len(parts)
+        return lambda name, value: tuple(each(name, v) for v in _list(name, value, count))
+    if kind not in _READERS:
+        raise InputError(
+            f"{place} is a {hint}, which a map's file cannot hold: numbers, strings, booleans and "
+            "tuples of them can be; for others write to_dict and from_dict"
+        )
+    return _READERS[kind]
+
+
+def _list(name: str, value: Any, count: int | None) -> list[Any]:
+    if not isinstance(value, list) or count not in (None, len(value)):
+        raise InputError(f"{name} must be a list" + (f" of {count} values" if count else ""))
+    return value
+
+
+def _as(kind: type, what: str) -> _Reader:
+    def read(name: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise InputError(f"{name} must be {what}, not {value!r}")
+        return value
+
+    return read
+
+
+_READERS: dict[Any, _Reader] = {
+    float: number,
+    int: whole,
+    str: _as(str, "text"),
+    bool: _as(bool, "true or false"),
+    dict: _as(dict, "an object"),
+}
+
+
+# --- maps ----------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Map(ABC):
-    """What every map can do. `private` is False for a map fitted without noise."""
+    """The result of a calibration: from a classifier's outputs to calibrated confidence.
 
-    kind: ClassVar[str]
+    A kind of map is a frozen dataclass under `register` that says `apply`. Fields that are
+    numbers, strings, booleans, None or tuples of them go to its JSON file and back by themselves;
+    for others a class has `to_dict` and `from_dict` of its own.
 
-    @abstractmethod
-    def _confidence(self, outputs: Outputs) -> FloatArray: ...
+    Parameters
+    ----------
+    private
+        False for a map fitted without noise: the rows decide every digit of it.
+    provenance
+        Facts about where the map comes from, as JSON values: method, ε, sources, model, version.
 
-    @abstractmethod
-    def _values(self) -> dict[str, Any]:
-        """The map's own entries of the JSON file."""
+    Examples
+    --------
+    >>> map = TemperatureMap(2.0)
+    >>> logits = [[2.0, 0.0], [0.0, 1.0]]
+    >>> map.confidence(logits).round(3).tolist()
+    [0.731, 0.622]
+    >>> map.predict_proba(logits).round(3).tolist()
+    [[0.731, 0.269], [0.378, 0.622]]
+    """
 
-    @classmethod
-    @abstractmethod
-    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
-        """From the JSON file, checked."""
+    kind: ClassVar[str] = ""
+    """The name under which the class is registered."""
 
     private: bool = field(default=True, kw_only=True)
     provenance: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
-    def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
-        """The calibrated probability that the predicted class of each row is right.
-
-        Takes logits, `probabilities=`, or a `Scores`.
-        """
-        return self._confidence(_outputs(logits, probabilities))
-
-    def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
-        """Calibrated probabilities (n, m) of all classes."""
-        outputs = _outputs(logits, probabilities)
-        return self._probabilities(outputs)
-
-    def _probabilities(self, outputs: Outputs) -> FloatArray:
-        return spread(outputs, self._confidence(outputs))
+    @abstractmethod
+    def apply(self, outputs: Outputs) -> FloatArray:
+        """The calibrated confidence (n,), each in [0, 1], of the predicted class of every row."""
 
     def describe(self) -> str:
         """The map in a few words, for people."""
         return f"a map of kind {self.kind}"
 
+    @property
+    def informative(self) -> bool | None:
+        """Whether the answers said more than the noise; None where the method does not tell.
+
+        Where it is False, the map is what was believed before anything was asked.
+        """
+        return None
+
+    def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
+        """The calibrated probability (n,) that the predicted class of each row is right.
+
+        Takes logits (n, m), `probabilities=` (n, m) or (n,) of class 1, or a `Scores`.
+        """
+        return self.apply(_outputs(logits, probabilities))
+
+    def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
+        """Calibrated probabilities (n, m) of all classes; takes what `confidence` takes."""
+        return self._probabilities(_outputs(logits, probabilities))
+
+    def _probabilities(self, outputs: Outputs) -> FloatArray:
+        return spread(outputs, self.apply(outputs))
+
     def with_provenance(self, **facts: Any) -> Self:
+        """The same map with these facts in its provenance, beside those already there."""
         return replace(self, provenance={**self.provenance, **facts})
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            **self._values(),
-            "private": self.private,
-            "provenance": self.provenance,
-        }
+        """The content of the map's JSON file."""
+        own = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        common = {name: own.pop(name) for name in ("private", "provenance")}
+        return {"format": FORMAT, "version": VERSION, "kind": self.kind, **own, **common}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The map that `to_dict` wrote; a value that is missing or of another type is refused."""
+        return cls(**{name: read(name, document.get(name)) for name, read in _readers(cls).items()})
 
     def save(self, path: str | Path) -> None:
         """Write the map as JSON; the file is whole or not there."""
-        with replacing(path) as part:
-            text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-            part.write_text(text + "\n", encoding="utf-8")
+        write_document(path, self.to_dict())
 
 
+KINDS: dict[str, type[Map]] = {}
+"""Every kind of map that a file can be of, by name."""
+
+_Class = TypeVar("_Class", bound=type[Map])
+
+
+def register(kind: str) -> Callable[[_Class], _Class]:
+    """Make a class of maps known under `kind`, which its files name.
+
+    Examples
+    --------
+    >>> @register("constant")
+    ... @dataclass(frozen=True)
+    ... class ConstantMap(Map):
+    ...     value: float
+    ...
+    ...     def apply(self, outputs):
+    ...         return np.full(outputs.rows, self.value)
+    >>> ConstantMap(0.7).confidence([[2.0, 0.0], [0.0, 1.0]]).tolist()
+    [0.7, 0.7]
+    >>> _ = KINDS.pop("constant")
+    """
+
+    def add(cls: _Class) -> _Class:
+        if kind in KINDS:
+            raise InputError(f"a map of kind {kind!r} is already registered")
+        if clash := {"format", "version", "kind"} & {f.name for f in fields(cls)}:
+            raise InputError(f"a map of kind {kind!r} cannot have a field {clash.pop()}")
+        if cls.from_dict.__func__ is Map.from_dict.__func__:  # type: ignore[attr-defined]
+            _readers(cls)  # a field that no file can hold is said now, not after a run
+        cls.kind = kind
+        KINDS[kind] = cls
+        return cls
+
+    return add
+
+
+@register("temperature")
 @dataclass(frozen=True)
 class TemperatureMap(Map):
-    """softmax(logits / temperature). Strictly increasing in the score."""
+    """The softmax of the logits over a temperature.
 
-    kind = "temperature"
+    Strictly increasing in the score, so the order of rows by confidence of a binary classifier
+    never changes.
+
+    Parameters
+    ----------
+    temperature
+        From 0.01 to 100. Above 1 the map is less confident than the classifier, below 1 more.
+
+    Examples
+    --------
+    >>> TemperatureMap(2.0).confidence([[2.0, 0.0], [0.0, 1.0]]).round(3).tolist()
+    [0.731, 0.622]
+    >>> TemperatureMap(1.0).confidence([[2.0, 0.0], [0.0, 1.0]]).round(3).tolist()
+    [0.881, 0.731]
+    """
+
     temperature: float
 
     def __post_init__(self) -> None:
@@ -104,7 +247,7 @@ class TemperatureMap(Map):
     def describe(self) -> str:
         return f"temperature {self.temperature:.4f}"
 
-    def _confidence(self, outputs: Outputs) -> FloatArray:
+    def apply(self, outputs: Outputs) -> FloatArray:
         return _softmax_top(outputs, self.temperature)
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
@@ -121,23 +264,28 @@ class TemperatureMap(Map):
         for_blocks(outputs, work, np.dtype(np.float64), 1)
         return result
 
-    def _values(self) -> dict[str, Any]:
-        return {"temperature": self.temperature}
 
-    @classmethod
-    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
-        return cls(_number(document, "temperature"), **common)
-
-
+@register("bins")
 @dataclass(frozen=True)
 class BinsMap(Map):
-    """The confidence of a bin for every row in it: histogram binning.
+    """One confidence for all rows of a bin: histogram binning.
 
-    `values[b]` replaces the confidence (at T = 1) of bin b of equal width; None keeps each
-    row's own. Not increasing, alone among maps: the paper defines it so.
+    Not increasing, alone among maps: the paper defines it so.
+
+    Parameters
+    ----------
+    values
+        For each of 1 to 1,000 bins of equal width, what replaces the confidence (at temperature
+        1) of the rows in it: a number in [0, 1], or None to keep each row's own. A confidence of
+        exactly 1 is in the last bin.
+
+    Examples
+    --------
+    >>> map = BinsMap((None, 0.6))  # of a confidence from one half on: 0.6
+    >>> map.confidence(probabilities=[[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]]).round(3).tolist()
+    [0.6, 0.4]
     """
 
-    kind = "bins"
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
@@ -150,36 +298,39 @@ class BinsMap(Map):
     def describe(self) -> str:
         return "one value for each bin"
 
-    def _confidence(self, outputs: Outputs) -> FloatArray:
+    def apply(self, outputs: Outputs) -> FloatArray:
         own = _softmax_top(outputs, 1.0)
         table = np.array([math.nan if v is None else v for v in self.values])
         binned = table[bin_index(own, len(table))]
         return np.where(np.isnan(binned), own, binned)
 
-    def _values(self) -> dict[str, Any]:
-        return {"values": list(self.values)}
 
-    @classmethod
-    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
-        values = document.get("values")
-        if not isinstance(values, list):
-            raise InputError("values must be a list of numbers or null")
-        numbers = [v if v is None else _number({"values": v}, "values") for v in values]
-        return cls(tuple(numbers), **common)
-
-
+@register("curve")
 @dataclass(frozen=True)
 class CurveMap(Map):
     """An increasing curve from score to confidence, both as log-odds.
 
-    The score s of a row is the log-odds of its confidence at `temperature`; the result's
-    log-odds are read off the straight lines through the points (`scores`, `log_odds`). Both
-    lists rise strictly, hence so does the map. The first line goes on below; above, the curve
-    rises ever more slowly, as log(1 + s − last score): a confidence that was rounded to 1 has
-    s = ∞ and must not be taken for certainty.
+    The score s of a row is the log-odds of its confidence at `temperature`; the result's log-odds
+    are read off the straight lines through the points (`scores`, `log_odds`). The first line goes
+    on below; above, the curve rises ever more slowly, as log(1 + s − last score): a confidence
+    that was rounded to 1 has s = ∞ and must not be taken for certainty.
+
+    Parameters
+    ----------
+    temperature
+        From 0.01 to 100: where the scores of rows are taken.
+    scores, log_odds
+        2 to 1,000 numbers each, equally many, rising strictly; hence so does the map.
+
+    Examples
+    --------
+    >>> curve = CurveMap(1.0, scores=(0.0, 2.0), log_odds=(0.0, 1.0))
+    >>> curve.at(np.array([-2.0, 1.0, 2.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    >>> curve.confidence([[2.0, 0.0]]).round(3).tolist()
+    [0.731]
     """
 
-    kind = "curve"
     temperature: float
     scores: tuple[float, ...]
     log_odds: tuple[float, ...]
@@ -200,65 +351,72 @@ class CurveMap(Map):
         """The log-odds of the result where the score is `s`."""
         x, y = np.array(self.scores), np.array(self.log_odds)
         slope = np.diff(y) / np.diff(x)
-        s = slowing(s, x[-1])
+        s = compress_tail(s, x[-1])
         left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
         return np.asarray(y[left] + slope[left] * (s - x[left]))
 
     def describe(self) -> str:
         return "an increasing curve"
 
-    def _confidence(self, outputs: Outputs) -> FloatArray:
+    @property
+    def informative(self) -> bool:
+        return self.provenance.get("note") != PRIOR_ONLY
+
+    def apply(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + np.exp(-self.at(log_odds(outputs, self.temperature)))))
 
-    def _values(self) -> dict[str, Any]:
-        return {
-            "temperature": self.temperature,
-            "scores": list(self.scores),
-            "log_odds": list(self.log_odds),
-        }
 
-    @classmethod
-    def _read(cls, document: dict[str, Any], **common: Any) -> Self:
-        lists = []
-        for name in ("scores", "log_odds"):
-            values = document.get(name)
-            if not isinstance(values, list):
-                raise InputError(f"{name} must be a list of numbers")
-            lists.append(tuple(_number({name: v}, name) for v in values))
-        return cls(_number(document, "temperature"), *lists, **common)
-
-
-def slowing(s: FloatArray, last: float) -> FloatArray:
-    """Scores as a curve goes by them: as they are up to its last point, then ever more slowly."""
+def compress_tail(s: FloatArray, last: float) -> FloatArray:
+    """Scores as a curve reads them: unchanged up to its `last` point, logarithmic beyond."""
     return np.asarray(np.where(s > last, last + np.log1p(np.clip(s - last, 0, MOST_ODDS)), s))
 
 
-KINDS: dict[str, type[Map]] = {cls.kind: cls for cls in (TemperatureMap, BinsMap, CurveMap)}
-
-
 def load_map(path: str | Path) -> Map:
-    """Read a map; a file of a newer version or with values out of range is refused."""
+    """Read a map that was saved.
+
+    Parameters
+    ----------
+    path
+        A JSON file that `Map.save`, `privcal calibrate` or `privcal fit` wrote.
+
+    Returns
+    -------
+    Map
+        Equal to the one that was saved, to the last bit. A file that is damaged, of a newer
+        version, of a kind that is not known here, or with values out of range is an `InputError`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     TemperatureMap(1.5).save(f"{folder}/map.json")
+    ...     load_map(f"{folder}/map.json").describe()
+    'temperature 1.5000'
+    """
+    document = read_document(path, "map", FORMAT, VERSION)
+    kind = document.get("kind")
+    cls = _registered(kind)
+    if cls is None:
+        raise InputError(
+            f"map {path} has unknown kind {kind!r}; the package of the method that made it may not "
+            "be installed here"
+        )
     try:
-        document = json.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read map {path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise InputError(f"{path} is not a map: it is not JSON, or is cut short") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InputError(f"{path} is not a privcal map")
-    version = document.get("version")
-    if type(version) is not int or version != VERSION:
-        raise InputError(f"map {path} has version {version}; this privcal reads version {VERSION}")
-    if not isinstance(document.get("kind"), str) or document["kind"] not in KINDS:
-        raise InputError(f"map {path} has unknown kind {document.get('kind')!r}")
-    private, provenance = document.get("private"), document.get("provenance")
-    if not isinstance(private, bool) or not isinstance(provenance, dict):
-        raise InputError(f"map {path} does not say whether it is private, or where it comes from")
-    try:
-        return KINDS[document["kind"]]._read(document, private=private, provenance=provenance)
+        return cls.from_dict(document)
     except InputError as error:
         raise InputError(f"map {path}: {error}") from None
+
+
+def _registered(kind: Any) -> type[Map] | None:
+    if not isinstance(kind, str):
+        return None
+    if kind not in KINDS:
+        plugins.load()
+    return KINDS.get(kind)
+
+
+# --- confidence and probabilities ------------------------------------------------------------
 
 
 def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
@@ -276,19 +434,19 @@ def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
     def work(rows: slice, p: FloatArray) -> None:
         outputs.shifted(rows, p)
         np.exp(p, out=p)
-        here = np.arange(len(p)), outputs.predicted[rows]
-        p[here] = 0.0
+        top = np.arange(len(p)), outputs.predicted[rows]
+        p[top] = 0.0
         others = p.sum(axis=1)
         # A predicted class so certain that the others vanished: share among them evenly.
         lonely = others == 0
         p[lonely] = 1.0
-        p[here] = 0.0
+        p[top] = 0.0
         others[lonely] = m - 1
         p /= others[:, None]
         rival = p.max(axis=1)
         c = np.maximum(confidence[rows], rival / (1 + rival))
         np.multiply(p, (1 - c)[:, None], out=result[rows])
-        result[rows][here] = c
+        result[rows][top] = c
         _keep_on_top(result[rows], outputs.predicted[rows])
 
     for_blocks(outputs, work, np.dtype(np.float64), 1)
@@ -309,13 +467,3 @@ def _outputs(logits: Any, probabilities: Any) -> Outputs:
         if isinstance(logits, Outputs)
         else Outputs(logits=logits, probabilities=probabilities)
     )
-
-
-def _number(document: dict[str, Any], name: str) -> float:
-    value = document.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{name} must be a number, not {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError(f"{name} is out of range") from None

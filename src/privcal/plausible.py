@@ -33,96 +33,90 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID, CellHistogram, Hats, Histogram, Query
+from privcal.question import Question
 from privcal.scores import BoolArray, FloatArray
 
 IMPLAUSIBLE = "implausible"
-"""Why a source left, where it was this."""
+"""The reason for which a source is dropped, where its answer is not believed."""
 
 FEWEST = 8
-"""With fewer answers than these none can be told from the others."""
+"""The fewest answers of which one can be told from the others."""
 
 BY_CHANCE = 1e-5
-"""So seldom the noise of one honest source alone is what leaves it out, over a whole run."""
+"""The probability that its noise alone leaves an honest source out, over a whole run."""
 
 JUMP = 20.0
-"""The deviation that others' spread explains, in terms of it."""
+"""The deviation that the spread of the others explains, as a multiple of it."""
 
 ENOUGH = 20
-"""So many others tell their spread; of fewer, the next may differ by more."""
+"""The number of others that is enough to know their spread; beside fewer, one may differ by more."""
 
 BEYOND = 1e-9
-"""An honest answer is beyond its rows and its noise with at most this probability."""
+"""The probability that an honest answer is beyond its rows and its noise."""
 
 MAX_ROWS = 1_000_000
-"""What a distant site may claim where nobody declared a bound: more rows than hospitals have labelled
-for one model. It keeps a lie finite and no more; whoever knows a bound near the truth says that."""
+"""The rows that a distant site may claim where nobody declared a bound: more than hospitals have
+labelled for one model. It keeps a lie finite and no more; a bound near the truth is better."""
 
 _ALIKE = 0.75
 """The share of sources that are never suspected."""
 
 _PASSES = 3
-"""From the median's shape to that of the sources near it."""
+"""Steps from the median's shape to that of the sources near it."""
 
 _NOTHING = 1e-9
-"""Far below one point of the grid."""
+"""A number far below one point of the grid."""
 
 _COUNTS = (Histogram, CellHistogram, Hats)
 """Queries that count rows in cells; the others are sums, which may have either sign."""
 
 
-class Asked(Protocol):
-    """What was asked, and for how much."""
-
-    @property
-    def query(self) -> Query: ...
-
-    @property
-    def nano_epsilon(self) -> int: ...
-
-
 def impossible(values: FloatArray) -> bool:
-    """Whether these are no sums at all: those of a source stay below 2⁶² on the grid."""
+    """Whether no source can have these sums: all stay below 2⁶² on the grid.
+
+    >>> impossible(np.array([1e30])), impossible(np.array([3.0]))
+    (True, False)
+    """
     return not bool((np.abs(values) < 2**62 / GRID).all())  # NaN is not below either
 
 
-def beyond(values: Sequence[int], max_rows: int, rows_per_person: int, asked: Asked) -> bool:
-    """Whether no honest source of so many rows answers this (on the grid), but with `BEYOND`.
+def beyond(values: Sequence[int], max_rows: int, rows_per_person: int, question: Question) -> bool:
+    """Whether an honest source of so many rows answers this (on the grid) almost never: `BEYOND`.
 
     The exact sums of n rows are at most n bounds in L1. Each number's noise is at most t with
     probability above 1 − 2 exp(−tε/Δ), so for k numbers t = Δ/ε · log(2k / BEYOND) is exceeded
     by any of them with probability below `BEYOND`.
     """
-    bound = asked.query.bound
-    scale = rows_per_person * bound * NANO / asked.nano_epsilon
+    bound = question.query.bound
+    scale = rows_per_person * bound * NANO / question.nano_epsilon
     noise = scale * math.log(2 * len(values) / BEYOND)
     return sum(max(0.0, abs(v) - noise) for v in values) > max_rows * bound
 
 
 def implausible(
     answers: Sequence[FloatArray],
-    asked: Sequence[Asked],
+    questions: Sequence[Question],
     rows_per_person: int = 1,
     numbers: int | None = None,
 ) -> BoolArray:
-    """Whose answer to the newest question the others speak against.
+    """Which sources gave an answer to the newest question that the others speak against.
 
-    `answers` has the answers of the same sources (sources, numbers) to the questions of the run so
-    far, of which the last two play a part; `numbers` says how many numbers all its questions will
-    have together. With fewer than `FEWEST` sources the answer is no, and at least half are always
-    believed.
+    `answers` has the answers of the same sources, each (sources, length of the query), to the
+    `questions` of the run so far, of which the last two play a part; `numbers` says how many numbers
+    all its questions ask for together. With fewer than `FEWEST` sources nobody is suspected, and at
+    least half are always believed.
 
     A lie that is told twice shows sooner. The smaller of two deviations has the noise of twice the
     ε, because the lesser of two exponential variables is exponential with twice the rate; both
     questions cost the same, as the rounds of every search do. (More than two would tell sources
     that are merely unlike the others from them, too.)
     """
-    newest = asked[-1]
+    newest = questions[-1]
     sources, length = answers[-1].shape
     if sources < FEWEST:
         return np.zeros(sources, bool)
@@ -130,14 +124,14 @@ def implausible(
     scale = rows_per_person * newest.query.sensitivity * NANO / newest.nano_epsilon
     deviations = _deviations(answers[-1], newest.query)
     odd = _jump(deviations, scale, chance)
-    if len(asked) > 1 and asked[-2].query.kind == newest.query.kind:
-        before = _deviations(answers[-2], asked[-2].query)
+    if len(questions) > 1 and questions[-2].query.kind == newest.query.kind:
+        before = _deviations(answers[-2], questions[-2].query)
         odd |= _jump(np.minimum(deviations, before), scale / 2, chance)
     return odd
 
 
 def _jump(deviations: FloatArray, scale: float, chance: float) -> BoolArray:
-    """Which sources lie beyond the first gap that noise and the spread of nearer ones leave open."""
+    """Which sources are beyond the first gap that noise and the spread of nearer ones leave open."""
     sources, length = deviations.shape
     worst = deviations.max(axis=1)
     sorted_ = np.sort(worst)
@@ -159,32 +153,33 @@ def _deviations(answers: FloatArray, query: Query) -> FloatArray:
     middle = np.median(answers, axis=0)
     if not isinstance(query, _COUNTS):
         return np.asarray(np.abs(answers - middle))
-    found = np.abs(answers)
+    deviations = np.abs(answers)
     for _ in range(_PASSES):
         shape = np.maximum(middle, 0.0)
-        found = np.abs(answers - _sizes(answers, shape)[:, None] * shape)
-        worst = found.max(axis=1)
+        deviations = np.abs(answers - _sizes(answers, shape)[:, None] * shape)
+        worst = deviations.max(axis=1)
         near = answers[worst <= np.sort(worst)[_alike(len(worst)) - 1]]
         middle = np.sort(near, axis=0).mean(axis=0)  # sorted: the order of sources plays no part
-    return found
+    return deviations
 
 
 def _sizes(answers: FloatArray, shape: FloatArray) -> FloatArray:
-    """How many times the shape each answer is: the n that makes Σ |answer − n · shape| least.
+    """The size of each answer, as a multiple n of the shape: n makes Σ |answer − n · shape| least.
 
     That is the median of answer/shape weighted by the shape, and at least 0: what a liar puts into
     cells with less than half of all rows does not move it beyond what its other cells say.
     """
-    there = shape > _NOTHING
-    if not there.any():
+    filled = shape > _NOTHING
+    if not filled.any():
         return np.zeros(len(answers))
-    ratio = answers[:, there] / shape[there]
+    ratio = answers[:, filled] / shape[filled]
     order = np.argsort(ratio, axis=1, kind="stable")
-    weight = shape[there][order].cumsum(axis=1)
+    weight = shape[filled][order].cumsum(axis=1)
     half = (weight >= weight[:, -1:] / 2).argmax(axis=1)
     middle = np.take_along_axis(order, half[:, None], axis=1)
     return np.maximum(np.take_along_axis(ratio, middle, axis=1)[:, 0], 0.0)
 
 
 def _alike(sources: int) -> int:
+    """How many of so many sources are never suspected."""
     return math.ceil(_ALIKE * sources)

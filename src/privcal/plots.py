@@ -1,60 +1,80 @@
-"""Reliability diagrams."""
+"""Reliability diagrams, as matplotlib figures and as files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.evaluate import Evaluation
+from privcal.evaluation import Evaluation
 from privcal.files import replacing
 from privcal.metrics import bin_index
 from privcal.sketch.evaluation import Band, PrivateEvaluation
 
-# Okabe and Ito's colours: told apart by colour-blind readers too.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours: colour-blind readers can tell them apart too.
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b6b6b"
 
 _RARE = 0.02
-"""So small a share of rows, at the low end, has no curve drawn: only the prior speaks there."""
+"""The share of rows at the low end for which no curve is drawn: it would show only the prior."""
 
 PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None) -> None:
+    """Raise InputError unless the name ends like a picture."""
     if path is not None and path.suffix.lower() not in PICTURES:
         raise InputError(f"{path}: a picture must end in .png, .svg or .pdf")
+
+
+def save_figure(path: str | Path, figure: Figure, dpi: int = 150) -> None:
+    """Write a figure as PNG, SVG or PDF, by the ending of `path`, as a whole or not at all."""
+    with replacing(path) as part:
+        figure.savefig(part, dpi=dpi)
 
 
 def save_reliability(
     path: str | Path, panels: Sequence[tuple[str, Evaluation]], title: str, columns: int = 4
 ) -> None:
-    """One reliability diagram for each (name, evaluation), in a grid, as PNG, SVG or PDF."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    """Write `reliability_figure` as PNG, SVG or PDF."""
+    save_figure(path, reliability_figure(panels, title, columns))
+
+
+def reliability_figure(
+    panels: Sequence[tuple[str, Evaluation]], title: str = "", columns: int = 4
+) -> Figure:
+    """One reliability diagram for each (name, evaluation), in a grid.
+
+    >>> scores = privcal.Scores(probabilities=[0.25, 0.75], labels=[0, 0])
+    >>> figure = reliability_figure([("before", privcal.evaluate(scores))])
+    >>> len(figure.axes)
+    1
+    """
     from matplotlib.figure import Figure
 
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.1 * columns + 0.3, 3.5 * rows + 0.7), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=13)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    for place, (axis, (name, evaluation)) in enumerate(zip(axes.flat, panels, strict=False)):
-        _panel(axis, name, evaluation)
+    for axis, (name, evaluation) in zip(axes.flat, panels, strict=False):
+        draw_reliability(axis, evaluation, name)
         axis.label_outer()
-        if place == 0:
-            axis.legend(loc="upper left", fontsize=8, frameon=False)
+    axes[0, 0].legend(loc="upper left", fontsize=8, frameon=False)
     figure.supxlabel("confidence", fontsize=11)
     figure.supylabel("accuracy", fontsize=11)
-    with replacing(path) as part:
-        figure.savefig(part, dpi=150)
+    return figure
 
 
-def _panel(axis: Any, name: str, evaluation: Evaluation) -> None:
+def draw_reliability(axis: Any, evaluation: Evaluation, name: str = "") -> None:
+    """Draw one reliability diagram on a matplotlib axis."""
     state = evaluation.reliability
     bins = len(state.count)
     full = state.count > 0
@@ -73,7 +93,7 @@ def _panel(axis: Any, name: str, evaluation: Evaluation) -> None:
         alpha=0.8,
         label="accuracy",
     )
-    # The gap of each bin, drawn where its mean confidence is, as wide as its share of rows.
+    # The gap of each bin, drawn at its mean confidence, as wide as its share of rows.
     axis.vlines(
         confidence[full],
         accuracy[full],
@@ -103,35 +123,38 @@ def _panel(axis: Any, name: str, evaluation: Evaluation) -> None:
 def save_private_reliability(
     path: str | Path, evaluation: PrivateEvaluation, title: str, epsilon: float
 ) -> None:
-    """Accuracy by confidence as a sketch tells it: a curve with its 95 % band, no bars.
+    """Write `private_reliability_figure` as PNG, SVG or PDF."""
+    save_figure(path, private_reliability_figure(evaluation, title, epsilon))
 
-    Bars are for what was counted. Below it, where the hidden rows are estimated to lie.
+
+def private_reliability_figure(evaluation: PrivateEvaluation, title: str, epsilon: float) -> Figure:
+    """The accuracy by confidence that a sketch estimates: a curve with its 95 % band.
+
+    There are no bars, which would look as if something had been counted. The strip below shows
+    where the hidden rows are estimated to lie.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.4, 6.6), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(
         f"{title}\nestimated under ε = {epsilon:g}, nothing here was measured", fontsize=11
     )
     axis, strip = figure.subplots(2, 1, sharex=True, height_ratios=(8, 1))
     _band(axis, evaluation)
     _strip(strip, evaluation.band)
-    with replacing(path) as part:
-        figure.savefig(part, dpi=150)
+    return figure
 
 
 def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
     band = evaluation.band
-    here = np.cumsum(band.share) > _RARE * band.share.sum()
-    x = band.confidence[here]
+    drawn = np.cumsum(band.share) > _RARE * band.share.sum()
+    x = band.confidence[drawn]
     axis.plot([0, 1], [0, 1], color=GREY, lw=1, ls=":", label="confidence = accuracy")
     axis.fill_between(
-        x, band.low[here], band.high[here], color=BLUE, alpha=0.2, lw=0, label="95 % interval"
+        x, band.low[drawn], band.high[drawn], color=BLUE, alpha=0.2, lw=0, label="95 % interval"
     )
-    axis.plot(x, band.accuracy[here], color=BLUE, lw=2, label="estimated accuracy")
-    axis.plot(x, band.after[here], color=ORANGE, lw=1.6, ls="--", label="confidence after the map")
+    axis.plot(x, band.accuracy[drawn], color=BLUE, lw=2, label="estimated accuracy")
+    axis.plot(x, band.after[drawn], color=ORANGE, lw=1.6, ls="--", label="confidence after the map")
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axis.grid(color=GREY, alpha=0.15, lw=0.6)
@@ -144,17 +167,17 @@ def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
             (evaluation.ece_after, evaluation.brier_after),
         )
     )
-    said = f"before: {before}\nafter: {after}\n(estimates)"
-    if not evaluation.clear:
-        said = "THE NOISE DROWNED THE DATA:\nonly what was believed beforehand"
+    text = f"before: {before}\nafter: {after}\n(estimates)"
+    if not evaluation.informative:
+        text = "THE NOISE DROWNED THE DATA:\nonly what was believed beforehand"
     axis.text(
         0.98,
         0.03,
-        said,
+        text,
         ha="right",
         va="bottom",
         fontsize=9,
-        color="black" if evaluation.clear else ORANGE,
+        color="black" if evaluation.informative else ORANGE,
         bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 2},
     )
 

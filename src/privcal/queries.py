@@ -23,17 +23,19 @@ contributes, so that nothing is lost to the clipping.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 
 from privcal import kernel
+from privcal.checks import number, whole
 from privcal.errors import InputError
 from privcal.kernel import check_temperature
 from privcal.metrics import bin_index, check_bins
@@ -46,28 +48,45 @@ MAX_CLIP = 1000.0
 MAX_KNOTS = 32
 MAX_KNOT = 100.0
 MIN_STEP = 0.01
-"""Between two knots: a smaller one would only ask for the last bits of a score."""
+"""The least distance of two knots: a smaller one would only ask for the last bits of a score."""
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each row adds: `values[i, r]`, on the grid, to cell `cells[i, r]`."""
+    """What each row adds: row i adds `values[i, r]`, on the grid, to cell `cells[i, r]`.
+
+    Both arrays are (rows, touched cells).
+    """
 
     cells: IntArray
     values: IntArray
 
     def sum(self, length: int) -> IntArray:
+        """The sums over all rows, of shape (length,), in grid points."""
         total = np.zeros(length, np.int64)
         np.add.at(total, self.cells.ravel(), self.values.ravel())
         return total
 
     def take(self, rows: Any) -> Contributions:
+        """The contributions of some rows."""
         return Contributions(self.cells[rows], self.values[rows])
 
 
 @dataclass(frozen=True)
 class Query(ABC):
-    """One bounded sum. `length` numbers come back, with L1 sensitivity `sensitivity`."""
+    """One bounded sum over rows: `length` numbers, with L1 sensitivity `sensitivity`.
+
+    A query is immutable, carries no code, and is equal to another of the same kind and parameters.
+    The family is closed: `Gap`, `Nll`, `BinnedGap`, `Histogram`, `CellHistogram`, `Hats`.
+
+    Examples
+    --------
+    >>> query = Histogram(bins=10)
+    >>> query.length, query.sensitivity
+    (20, 2.0)
+    >>> parse(query.to_dict()) == query
+    True
+    """
 
     kind: ClassVar[str]
 
@@ -83,7 +102,7 @@ class Query(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """For the data owner: what this asks, in plain words."""
+        """What this asks, in plain words, for the data owner."""
 
     @abstractmethod
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
@@ -95,6 +114,7 @@ class Query(ABC):
         return math.ceil(self.sensitivity * GRID)
 
     def contributions(self, scores: Scores) -> Contributions:
+        """What each row adds to the sums, clipped so that the bound holds whatever the scores are."""
         with np.errstate(all="ignore"):
             cells, values = self._rows(scores)
             values = np.where(np.isfinite(values), values, 0.0)
@@ -109,16 +129,12 @@ class Query(ABC):
         return replace(self, temperature=float(temperature))  # type: ignore[call-arg]
 
     def to_dict(self) -> dict[str, Any]:
+        """The query as `parse` reads it."""
         return {"kind": self.kind, **asdict(self)}
 
     def canonical(self) -> str:
         """The one JSON spelling of this query."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-
-    def digest(self, nano_epsilon: int, model: str | None = None) -> str:
-        """Identifies the query together with the ε it is asked with, and the model it is about."""
-        about = "" if model is None else f"|{model}"
-        return hashlib.sha256(f"{self.canonical()}|{nano_epsilon}{about}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,16 @@ class Gap(Query):
     """Σ (correct − confidence at T): what Acc-T asks.
 
     Bound: correct is 0 or 1 and confidence is in [0, 1], so |correct − confidence| ≤ 1.
+
+    Parameters
+    ----------
+    temperature
+        T, a positive number: the scores are divided by it before the softmax.
+
+    Examples
+    --------
+    >>> Gap(1.5).length, Gap(1.5).sensitivity
+    (1, 1.0)
     """
 
     kind = "gap"
@@ -158,6 +184,18 @@ class Nll(Query):
 
     Bound: each row is in [0, clip] after clipping. (The paper uses the unclipped sum and takes
     10 for its sensitivity because no larger value was seen; unclipped it has none.)
+
+    Parameters
+    ----------
+    temperature
+        T, a positive number: the scores are divided by it before the softmax.
+    clip
+        The most that one row counts, above 0 and at most 1000; the noise grows with it.
+
+    Examples
+    --------
+    >>> Nll(clip=4.0).sensitivity
+    4.0
     """
 
     kind = "nll"
@@ -194,6 +232,18 @@ class BinnedGap(Query):
     """Σ (correct − confidence at T) within each of `bins` equal-width bins: what ECE-T asks.
 
     Bound: a row lies in exactly one bin, where it adds at most 1 in absolute value.
+
+    Parameters
+    ----------
+    temperature
+        T, a positive number: the scores are divided by it before the softmax.
+    bins
+        How many bins of equal width confidence is divided into.
+
+    Examples
+    --------
+    >>> BinnedGap(bins=10).length
+    10
     """
 
     kind = "binned-gap"
@@ -245,6 +295,16 @@ class Histogram(_TwoByBin):
     """Correct rows, then all rows, of each bin: the paper's histogram.
 
     Bound: a row adds 1 to its bin's total and, if correct, 1 to its bin's correct count: 2.
+
+    Parameters
+    ----------
+    bins
+        How many bins of equal width confidence (at T = 1) is divided into.
+
+    Examples
+    --------
+    >>> Histogram(bins=10).length, Histogram(bins=10).sensitivity
+    (20, 2.0)
     """
 
     kind = "histogram"
@@ -270,6 +330,16 @@ class CellHistogram(_TwoByBin):
 
     Bound: a row is either wrong or correct, so it adds 1 to exactly one cell: 1. It says the
     same as `Histogram` (total = wrong + correct) with half the noise.
+
+    Parameters
+    ----------
+    bins
+        How many bins of equal width confidence (at T = 1) is divided into.
+
+    Examples
+    --------
+    >>> CellHistogram(bins=10).length, CellHistogram(bins=10).sensitivity
+    (20, 1.0)
     """
 
     kind = "cell-histogram"
@@ -296,6 +366,18 @@ class Hats(Query):
 
     Bound: a row is either wrong or correct and its two shares are non-negative and sum to 1, so
     it adds 1 in L1. Rounding each towards zero keeps it so on the grid.
+
+    Parameters
+    ----------
+    temperature
+        T, a positive number: the scores are divided by it before the softmax.
+    knots
+        2 to 32 log-odds from -100 to 100, each at least 0.01 above the one before.
+
+    Examples
+    --------
+    >>> Hats(knots=(-2.0, 0.0, 3.0)).length
+    6
     """
 
     kind = "hats"
@@ -345,31 +427,43 @@ FAMILY: dict[str, type[Query]] = {
 
 
 def parse(message: Any) -> Query:
-    """A query from its JSON form; anything outside the family is an InputError."""
+    """A query from its JSON form; anything outside the family is an InputError.
+
+    >>> parse({"kind": "gap", "temperature": 1.5})
+    Gap(temperature=1.5)
+    >>> parse({"kind": "sum"})
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: unknown query; the family is gap, nll, binned-gap, histogram, cell-histogram, hats
+    """
     kind = message.get("kind") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in FAMILY:
         raise InputError(f"unknown query; the family is {', '.join(FAMILY)}")
     cls = FAMILY[kind]
-    types = {f.name: str(f.type) for f in fields(cls)}
+    parsers = _parsers(cls)
     values = {k: v for k, v in message.items() if k != "kind"}
     for name, value in values.items():
-        if name not in types:
-            raise InputError(f"query {cls.kind} has no parameter {name!r}")
-        said = f"query {cls.kind}: {name}"
-        if types[name].startswith("tuple"):
-            if not isinstance(value, (list, tuple)) or len(value) > MAX_KNOTS:
-                raise InputError(f"{said} must be a list of at most {MAX_KNOTS} numbers")
-            values[name] = tuple(_number(said, "float", v) for v in value)
-        else:
-            values[name] = _number(said, types[name], value)
+        if name not in parsers:
+            raise InputError(f"query {kind} has no parameter {name!r}")
+        values[name] = parsers[name](f"query {kind}: {name}", value)
     return cls(**values)
 
 
-def _number(said: str, wanted: str, value: Any) -> float:
-    allowed = (int, np.integer) if wanted == "int" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, allowed):
-        raise InputError(f"{said} must be a number, not {value!r}")
-    try:
-        return int(value) if wanted == "int" else float(value)
-    except OverflowError:
-        raise InputError(f"{said} is out of range") from None
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_KNOTS:
+        raise InputError(f"{name} must be a list of at most {MAX_KNOTS} numbers")
+    return tuple(number(name, v) for v in value)
+
+
+_PARSERS: dict[Any, Callable[[str, Any], Any]] = {
+    int: whole,
+    float: number,
+    tuple[float, ...]: _numbers,
+}
+
+
+@cache
+def _parsers(cls: type[Query]) -> dict[str, Callable[[str, Any], Any]]:
+    """A parser for each parameter of a query, by its type."""
+    hints = get_type_hints(cls)
+    return {field.name: _PARSERS[hints[field.name]] for field in fields(cls)}

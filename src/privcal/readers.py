@@ -1,9 +1,9 @@
 """Scores from files: npz, a pair of npy files (memory-mapped), Parquet and CSV.
 
-Strict, the first malformed row is an InputError that names it: for the owner's own terminal. Not
-strict, it is marked, and nothing that a row contains can make the reading fail: for answering.
-The number of classes and all types come from the schema: a CSV's header, the types of a Parquet
-file's columns or of arrays.
+Strict reading raises an InputError that names the first malformed row: for the owner's own
+terminal. Reading that is not strict marks it, and nothing that a row contains can make the reading
+fail: for answering. The number of classes and all types come from the schema: a CSV's header, the
+types of a Parquet file's columns or of arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("logits", "probabilities")
 TABLES = (".parquet", ".csv")
 ENDINGS = (".npz", ".npy", *TABLES)
 PERSON = "person"
-"""Where person ids are, unless somebody says otherwise; the only name that may be absent."""
+"""The usual name of the person ids; the only one that may be absent."""
 
 T = TypeVar("T")
 
@@ -40,32 +40,53 @@ def read_scores(
     person: str | None = PERSON,
     strict: bool = True,
 ) -> Scores:
-    """Labelled scores from a file, by its ending.
+    """Labelled scores from a file.
 
-    .npz
-        Arrays `logits` or `probabilities`, `labels`, optionally `person`.
-    .npy
-        A file whose name contains `logits` or `probabilities`; the labels (and persons) are in
-        the file of the same name with `labels` (`person`) instead. Or the folder that holds
-        `logits.npy` and `labels.npy`. The outputs are opened as a memory map: they may be
-        larger than memory.
-    .parquet, .csv
-        Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
-        (of class 1); optionally `person`. Each line of a CSV is one row.
+    Parameters
+    ----------
+    path
+        A file of one of these kinds, told by its ending:
 
-    `person` is another name for the person ids, which must then be there; None ignores them.
-    `strict` is that of `Scores`.
+        .npz
+            Arrays `logits` or `probabilities`, `labels`, optionally `person`.
+        .npy
+            A file whose name contains `logits` or `probabilities`; the labels (and persons) are
+            in the file of the same name with `labels` (`person`) instead. Or the folder that
+            holds `logits.npy` and `labels.npy`. The outputs are opened as a memory map: they may
+            be larger than memory.
+        .parquet, .csv
+            Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
+            (of class 1); optionally `person`. Each line of a CSV is one row.
+    model
+        The name of the model that the outputs came from.
+    person
+        The name of the person ids. Ids called "person" may be absent; any other name must be
+        there. None ignores them.
+    strict
+        Whether the first malformed row is an InputError, as for `Scores`.
+
+    Returns
+    -------
+    Scores
+        In the order of the file. A table without rows gives scores without rows.
+
+    Examples
+    --------
+    >>> with open("clinic.csv", "w") as file:
+    ...     _ = file.write("label,probability,patient\\n1,0.75,a\\n0,0.25,b\\n1,0.5,a\\n")
+    >>> privcal.read_scores("clinic.csv", person="patient")
+    Scores(3 rows of probabilities, 2 classes, with person ids)
     """
     path = Path(path)
-    found = _read(path, labelled=True, person=person, strict=strict)
-    return _named(path, lambda: Scores(**found, model=model, strict=strict))
+    columns = _read(path, labelled=True, person=person, strict=strict)
+    return _naming(path, lambda: Scores(**columns, model=model, strict=strict))
 
 
 def read_outputs(path: str | Path) -> Outputs:
-    """The same files, where labels may be missing and are not looked at."""
+    """Outputs without labels, from the same kinds of files; labels are not looked at."""
     path = Path(path)
-    found = _read(path, labelled=False, person=None, strict=True)
-    return _named(path, lambda: Outputs(**{k: v for k, v in found.items() if k in KINDS}))
+    columns = _read(path, labelled=False, person=None, strict=True)
+    return _naming(path, lambda: Outputs(**{k: v for k, v in columns.items() if k in KINDS}))
 
 
 def read_sources(
@@ -81,27 +102,27 @@ def read_sources(
 
     With `names`, a public list, exactly these in that order: those without rows are empty, and
     rows of any other value are left out. Else all values in order of appearance; which they are
-    then depends on the rows. Not strict, a row without a value belongs to none.
+    then depends on the rows. A row without a value is an InputError if `strict`, else left out.
     """
     path = Path(path)
     if path.suffix.lower() not in TABLES:
         raise InputError(f"{path} is no table; only Parquet and CSV have a column to split by")
     if names is not None and (len(set(names)) != len(names) or "" in names):
         raise InputError(f"the names of sources must differ and not be empty: {', '.join(names)}")
-    _there(path)
-    held = list(_schema(path))
-    if column not in held:
-        raise InputError(f"{path} has no column {column!r}; it has {', '.join(held)}")
-    found, values = _read_table(path, labelled=True, person=person, strict=strict, column=column)
+    _check_exists(path)
+    existing = list(_schema(path))
+    if column not in existing:
+        raise InputError(f"{path} has no column {column!r}; it has {', '.join(existing)}")
+    columns, values = _read_table(path, labelled=True, person=person, strict=strict, column=column)
     keys = ["" if value is None else str(value) for value in values]
     if strict and "" in keys:
         raise InputError(f"{path}: {column} of row {keys.index('')} is missing")
-    scores = _named(path, lambda: Scores(**found, model=model, strict=strict))
+    scores = _naming(path, lambda: Scores(**columns, model=model, strict=strict))
     rows: dict[str, list[int]] = {name: [] for name in names or ()}
     for row, key in enumerate(keys):
         if key in rows or (key and names is None):
             rows.setdefault(key, []).append(row)
-    return {key: scores.take(np.array(at, np.int64)) for key, at in rows.items()}
+    return {key: scores.take(np.array(indices, np.int64)) for key, indices in rows.items()}
 
 
 @dataclass(frozen=True)
@@ -110,10 +131,10 @@ class Unused:
 
     name: str
     different: int
-    """Different values."""
+    """The number of different values."""
     rows: int
     decimals: bool
-    """Whether these are numbers of which some are not whole: measured, not given out."""
+    """Whether the values are numbers of which some are not whole: measured, not given out."""
 
     @property
     def looks_like_ids(self) -> bool:
@@ -134,7 +155,7 @@ _ID_WORD = re.compile(
 
 
 def unused_columns(path: str | Path, *, person: str | None = PERSON) -> list[Unused]:
-    """The columns of a table, or arrays of an npz, that nothing reads; for the owner's eyes.
+    """The columns of a table, or arrays of an npz, that nothing reads; only for the owner.
 
     A file whose person ids have another name than expected is read as if it had none, and every
     row then counts as a person of its own.
@@ -142,17 +163,17 @@ def unused_columns(path: str | Path, *, person: str | None = PERSON) -> list[Unu
     import polars as pl
 
     path = Path(path)
-    _there(path)
+    _check_exists(path)
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        held = list(_schema(path))
-        used = {"label", person, *_score_columns(path, held)[1]}
-        if left := [name for name in held if name not in used]:
+        names = list(_schema(path))
+        used = {"label", person, *_score_columns(path, names)[1]}
+        if left := [name for name in names if name not in used]:
             return [_unused(column) for column in pl.concat(_pieces(path, left, strict=False))]
         return []
     if suffix != ".npz":
         return []
-    found = []
+    unused = []
     with _npz(path) as archive:
         for name in archive.files:
             if name in (*KINDS, "labels", person):
@@ -162,8 +183,8 @@ def unused_columns(path: str | Path, *, person: str | None = PERSON) -> list[Unu
             except Exception:  # an array of Python objects: its name still says something
                 array = np.empty(0)
             if array.ndim == 1:
-                found.append(_unused(pl.Series(name, array.tolist(), strict=False)))
-    return found
+                unused.append(_unused(pl.Series(name, array.tolist(), strict=False)))
+    return unused
 
 
 def _unused(column: pl.Series) -> Unused:
@@ -178,7 +199,8 @@ def _unused(column: pl.Series) -> Unused:
 
 
 def _read(path: Path, *, labelled: bool, person: str | None, strict: bool) -> dict[str, Any]:
-    _there(path)
+    """The arguments of Scores: outputs, labels and person ids."""
+    _check_exists(path)
     suffix = path.suffix.lower()
     if path.is_dir() or suffix == ".npy":
         return _read_npy(path, labelled, person)
@@ -189,20 +211,20 @@ def _read(path: Path, *, labelled: bool, person: str | None, strict: bool) -> di
     raise InputError(f"{path} has an unknown ending; use .npz, .npy, .parquet or .csv")
 
 
-def _there(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.exists():
         raise InputError(f"there is no file {path}")
 
 
 def _has_person(
-    path: Path, person: str | None, what: str, taken: Sequence[str], held: Sequence[str]
+    path: Path, person: str | None, what: str, taken: Sequence[str], names: Sequence[str]
 ) -> bool:
     """Whether there are person ids; only the usual name for them may be absent."""
     if person in taken:
         raise InputError(f"{path}: {person} holds labels or scores, not person ids")
-    if person not in (None, PERSON, *held):
-        raise InputError(f"{path} has no {what} {person}; it has {', '.join(held)}")
-    return person in held
+    if person not in (None, PERSON, *names):
+        raise InputError(f"{path} has no {what} {person}; it has {', '.join(names)}")
+    return person in names
 
 
 # --- arrays ------------------------------------------------------------------------------
@@ -214,14 +236,14 @@ def _read_npz(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
         wanted = {k: k for k in (*KINDS, "labels") if k in keys}
         if _has_person(path, person, "array", (*KINDS, "labels"), keys):
             wanted["person"] = str(person)
-        found = {k: _load(path, ".npz", archive, name) for k, name in wanted.items()}
-    if len([k for k in KINDS if k in found]) != 1:
+        arrays = {k: _load(path, ".npz", archive, name) for k, name in wanted.items()}
+    if len([k for k in KINDS if k in arrays]) != 1:
         raise InputError(
             f"{path} must hold either logits or probabilities; it holds {', '.join(keys) or 'nothing'}"
         )
-    if labelled and "labels" not in found:
+    if labelled and "labels" not in arrays:
         raise InputError(f"{path} holds no labels")
-    return found
+    return arrays
 
 
 def _npz(path: Path) -> Any:
@@ -232,14 +254,14 @@ def _npz(path: Path) -> Any:
 
 
 def outputs_file(path: str | Path) -> Path:
-    """The file that tells which data these are: of a folder of .npy files, the outputs in it."""
+    """The file that holds the outputs: `path` itself, or the one .npy file of that kind in a folder."""
     path = Path(path)
     if not path.is_dir():
         return path
-    found = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
-    if len(found) != 1:
+    files = [path / f"{kind}.npy" for kind in KINDS if (path / f"{kind}.npy").exists()]
+    if len(files) != 1:
         raise InputError(f"folder {path} must hold either logits.npy or probabilities.npy")
-    return found[0]
+    return files[0]
 
 
 def _read_npy(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
@@ -250,7 +272,7 @@ def _read_npy(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
             f"the name of {path} must say what it holds: logits or probabilities "
             "(its labels are then in the file with labels in that place)"
         )
-    found = {kinds[0]: _npy(path, mapped=True)}
+    arrays = {kinds[0]: _npy(path, mapped=True)}
     if person in (*KINDS, "labels"):
         raise InputError(f"{path}: {person} holds labels or scores, not person ids")
     for key, name, needed in (
@@ -261,11 +283,11 @@ def _read_npy(path: Path, labelled: bool, person: str | None) -> dict[str, Any]:
             continue
         sibling = path.parent / path.name.replace(kinds[0], name)
         if sibling.exists():
-            found[key] = _npy(sibling)
+            arrays[key] = _npy(sibling)
         elif needed:
             what = key if key == "labels" else "person ids"
             raise InputError(f"there is no file {sibling} with the {what} of {path}")
-    return found
+    return arrays
 
 
 def _npy(path: Path, mapped: bool = False) -> Any:
@@ -276,7 +298,7 @@ def _npy(path: Path, mapped: bool = False) -> Any:
 
 
 def _load(path: Path, ending: str, archive: Any = None, key: str = "", mapped: bool = False) -> Any:
-    """NumPy's readers raise all kinds of errors on damaged files; here they become one."""
+    """What NumPy reads; all the kinds of errors it raises on damaged files become one."""
     try:
         if archive is not None:
             return archive[key]
@@ -322,12 +344,12 @@ def _read_table(
     table = pl.concat(parts)
     narrow = all(schema[name] == pl.Float32 for name in names)
     outputs = table.select(names).cast(pl.Float32 if narrow else pl.Float64)
-    found: dict[str, Any] = {kind: outputs.to_numpy()}
+    columns: dict[str, Any] = {kind: outputs.to_numpy()}
     if labelled:
-        found["labels"] = table["label"].to_numpy()
+        columns["labels"] = table["label"].to_numpy()
     if person is not None:
-        found["person"] = persons
-    return found, keys
+        columns["person"] = persons
+    return columns, keys
 
 
 def _schema(path: Path) -> dict[str, Any]:
@@ -389,16 +411,16 @@ def _score_columns(path: Path, columns: list[str]) -> tuple[str, list[str]]:
         raise InputError(
             f"{path} has only {numbered[0]}; a single column must be called probability"
         )
-    for place, name in enumerate(numbered):
-        if int(name.split("_")[1]) != place:
-            raise InputError(f"{path} has {name} but no {name.split('_')[0]}_{place}")
+    for index, name in enumerate(numbered):
+        if int(name.split("_")[1]) != index:
+            raise InputError(f"{path} has {name} but no {name.split('_')[0]}_{index}")
     return kind, names
 
 
 def _numbers(
     path: Path, piece: pl.DataFrame, names: list[str], first: int, strict: bool
 ) -> pl.DataFrame:
-    """Columns of numbers, NaN where there is none; strict, that is an InputError."""
+    """Columns of numbers, NaN where a cell holds none; that is an InputError if `strict`."""
     import polars as pl
 
     read = pl.DataFrame([_number(piece[name]) for name in names])
@@ -407,8 +429,8 @@ def _numbers(
         name = next(column.name for column in read if column[row] is None)
         cell = piece[name][row]
         blank = cell is None or not str(cell).strip()
-        said = "missing" if blank else f"{str(cell)[:60]!r}, not a number"
-        raise InputError(f"{path}: {name} of row {first + row} is {said}")
+        problem = "missing" if blank else f"{str(cell)[:60]!r}, not a number"
+        raise InputError(f"{path}: {name} of row {first + row} is {problem}")
     return read.fill_null(float("nan"))
 
 
@@ -428,8 +450,8 @@ def _number(column: pl.Series) -> pl.Series:
     return number.fill_null(text.cast(pl.Float64, strict=False)).fill_null(truth)
 
 
-def _named(path: Path, make: Callable[[], T]) -> T:
-    """Errors about rows, with the file they are in."""
+def _naming(path: Path, make: Callable[[], T]) -> T:
+    """What `make` returns; its errors about rows get the name of the file."""
     try:
         return make()
     except InputError as error:

@@ -1,13 +1,13 @@
-"""Scores: what a model said about n samples, and what was true. Checked once, at the door.
+"""Scores: a model's outputs for n samples and the true labels, checked once when they are made.
 
-What a row is worth is decided by that row and the schema alone (the arrays' types, their number
-of columns). Strict, the first malformed row is an InputError: right for whoever may look at the
-rows. Not strict, a malformed row is marked in `valid` and counts as zero in every answer: right
-for answering, because a refusal that depends on one row tells of that row.
+Strict scores raise an InputError at the first malformed row: right for whoever may look at the
+rows. Scores that are not strict mark it in `valid`, and it counts as zero in every answer: right
+for answering, because a refusal that depends on one row tells something about that row.
 
-That validity is a function of the row alone: a row's numbers are compared with fixed limits one
-by one; their sum is taken in an order that the number of columns fixes (`row_sums`); its label
-and its person id are looked at one by one. ∎
+A row's validity is a function of that row and the schema (the arrays' types, their number of
+columns) alone. Proof: its numbers are compared with fixed limits one by one; their sum is taken
+in an order that the number of columns fixes (`row_sums`); its label and its person id are looked
+at one by one. ∎
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from privcal.errors import InputError
 
@@ -41,17 +42,22 @@ RUN = 1 << 12
 
 
 class Outputs:
-    """The model's side alone: an (n, m) array of logits or of probabilities.
+    """A model's outputs without labels: an (n, m) array of logits or of probabilities.
 
     The array is kept as given (also a memory map) and only ever read in blocks of rows.
     One column of probabilities means the probability of class 1 of a binary problem.
 
     A row is well-formed if its numbers are finite and, being probabilities, in [0, 1] with a
-    sum of 1. Strict, the first other row is an InputError; else it is False in `valid`.
+    sum of 1 (to 0.001). The first malformed row is an InputError if `strict`; else its `valid`
+    is False.
     """
 
     def __init__(
-        self, *, logits: Any = None, probabilities: Any = None, strict: bool = True
+        self,
+        *,
+        logits: ArrayLike | None = None,
+        probabilities: ArrayLike | None = None,
+        strict: bool = True,
     ) -> None:
         if (logits is None) == (probabilities is None):
             raise InputError("give either logits= or probabilities=, and only one of them")
@@ -71,7 +77,7 @@ class Outputs:
         self.remembered: dict[float, FloatArray] | None = None
         """Row sums by temperature, where whoever asks for many of the same wants them kept."""
         self.valid = self._check(strict)
-        """Whether each row is well-formed: a function of that row alone, to the last bit."""
+        """Whether each row is well-formed: a function of that row alone."""
 
     def blocks(self) -> Iterator[slice]:
         """Consecutive slices of rows, each small enough for the cache."""
@@ -101,7 +107,7 @@ class Outputs:
         out -= top
 
     def at(self, classes: IntArray) -> FloatArray:
-        """One logit of each row, as float64."""
+        """The logit of one class of each row, as float64."""
         rows = np.arange(self.rows)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.kind == "logits":
@@ -112,7 +118,7 @@ class Outputs:
             return np.asarray(np.log(self.array[rows, classes].astype(np.float64)))
 
     def check_intact(self) -> None:
-        """Reading a memory map beyond the end of a file cut short would kill the process."""
+        """Raise InputError if a memory-mapped file was cut short: reading it would crash."""
         if isinstance(self.array, np.memmap) and self.array.filename is not None:
             needed = self.array.offset + self.array.nbytes
             if os.path.getsize(self.array.filename) < needed:
@@ -170,36 +176,52 @@ class Outputs:
 
 
 class Scores:
-    """What a model said about n labelled samples.
+    """A model's outputs for n samples, with the true label of each.
+
+    Labels and person ids are copied into memory; logits and probabilities stay where they are.
+    Zero rows and one row are fine. The predicted class of a row is the first of its largest
+    outputs.
 
     Parameters
     ----------
-    logits, probabilities
-        (n, m) array of either; which one is always said, never guessed. A single column of
-        probabilities is the probability of class 1 of a binary problem. float16, float32 and
-        float64 are kept without a copy.
     labels
-        The true class of each row, 0 … m − 1.
+        Shape (n,): the true class of each row, 0 … m − 1.
+    logits, probabilities
+        Shape (n, m), one of the two: which one is always said, never guessed. A single column
+        of probabilities, or shape (n,), is the probability of class 1 of a binary problem;
+        exactly 0.5 predicts class 0. float16, float32 and float64 are kept without a copy.
     person
-        Whom each row is about (whole numbers or strings), where one person may have several
-        rows. Privacy then covers all rows of a person.
+        Shape (n,): whom each row is about (whole numbers or strings), where one person may
+        have several rows. Privacy then covers all rows of a person.
     model
-        The name of the model the scores came from.
+        The name of the model that the outputs came from.
     strict
         Whether the first malformed row is an InputError. If not, `valid` is False there and
         the row counts as zero in every answer; a malformed label becomes 0, a missing person
-        "". What is wrong with whole columns (type, number, length) is an error either way.
+        "". A problem of whole columns (type, number, length) is an error either way.
 
-    Labels and person ids are copied into memory; logits and probabilities stay where they are.
+    Examples
+    --------
+    >>> scores = privcal.Scores(logits=[[2.0, 0.0], [0.5, 1.0], [3.0, 3.0]], labels=[0, 0, 0])
+    >>> scores
+    Scores(3 rows of logits, 2 classes)
+    >>> scores.correct
+    array([ True, False,  True])
+    >>> privcal.Scores(probabilities=[[0.5, 0.6]], labels=[0])
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: probabilities row 0 sums to 1.1, not 1; if these are logits, ...
+    >>> privcal.Scores(probabilities=[[0.5, 0.6]], labels=[0], strict=False).valid
+    array([False])
     """
 
     def __init__(
         self,
         *,
-        labels: Any,
-        logits: Any = None,
-        probabilities: Any = None,
-        person: Any = None,
+        labels: ArrayLike,
+        logits: ArrayLike | None = None,
+        probabilities: ArrayLike | None = None,
+        person: ArrayLike | None = None,
         model: str | None = None,
         strict: bool = True,
     ) -> None:
@@ -223,6 +245,7 @@ class Scores:
 
     @property
     def classes(self) -> int:
+        """The number of classes; 2 for a single column of probabilities."""
         return self.outputs.classes
 
     @cached_property
@@ -241,7 +264,7 @@ class Scores:
             return np.where(self.valid, np.clip(margin, -1e300, 0), 0.0)
 
     def take(self, rows: Any) -> Scores:
-        """The scores of some rows (indices, a slice or a mask), in that order."""
+        """The scores of some `rows` (indices, a slice or a mask), in that order."""
         taken = Scores(
             **{self.outputs.kind: self.outputs.array[rows]},
             labels=self.labels[rows],
@@ -253,20 +276,20 @@ class Scores:
         return taken
 
     def content_digest(self) -> str:
-        """The same for the same rows in any format: outputs in single precision, and labels.
+        """SHA-256 of the outputs in single precision and the labels, the same in any file format.
 
-        For telling an owner that two files are copies of one another. It is never sent: it
+        It tells an owner that two files are copies of one another, and is never sent: it
         depends on every row, exactly. A malformed row counts as zeros; person ids do not count.
         """
         self.outputs.check_intact()
-        found = hashlib.sha256(f"{self.outputs.kind} {self.outputs.array.shape[1]} ".encode())
+        digest = hashlib.sha256(f"{self.outputs.kind} {self.outputs.array.shape[1]} ".encode())
         for rows in self.outputs.blocks():
             with np.errstate(all="ignore"):  # a double beyond the largest single is infinite
                 block = np.array(self.outputs.array[rows], "<f4", order="C")
             block[~self.valid[rows]] = 0
-            found.update(block.tobytes())
-        found.update(np.where(self.valid, self.labels, 0).astype("<i8").tobytes())
-        return found.hexdigest()
+            digest.update(block.tobytes())
+        digest.update(np.where(self.valid, self.labels, 0).astype("<i8").tobytes())
+        return digest.hexdigest()
 
 
 def _sums(block: npt.NDArray[Any]) -> FloatArray:
@@ -277,8 +300,8 @@ def _sums(block: npt.NDArray[Any]) -> FloatArray:
 def row_sums(*factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Σ over each row of the product of the factors, in an order that the columns alone decide.
 
-    einsum is three times as fast as z.sum(axis=1). Why a row is cut, `privcal.kernel` says. The
-    factors are C-contiguous.
+    The factors are C-contiguous. einsum is three times as fast as z.sum(axis=1); `privcal.kernel`
+    says why a row is cut.
     """
     subscripts = ",".join(["...j"] * len(factors)) + "->..."
     rows, columns = factors[0].shape
@@ -324,7 +347,7 @@ def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
 
 
 def _as_labels(labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
-    """The labels, 0 where they are malformed, and whether each is not."""
+    """The labels, 0 where they are malformed, and whether each is well-formed."""
     array = _as_array("labels", labels)
     if array.dtype.kind not in "iubfO" and not isinstance(labels, np.ndarray):
         array = np.asarray(labels, object)  # NumPy makes all of a list text because of one
@@ -343,11 +366,11 @@ def _as_labels(labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, B
     good = whole & (array >= 0) & (array < outputs.classes)
     if strict and not good.all():
         row = int(np.argmin(good))
-        said = f"label of row {row} is {_said(given[row])}"
+        problem = f"label of row {row} is {_text(given[row])}"
         if not whole[row]:
-            raise InputError(f"{said}, not a whole number")
+            raise InputError(f"{problem}, not a whole number")
         raise InputError(
-            f"{said}; with {outputs.classes} classes labels go from 0 to {outputs.classes - 1}"
+            f"{problem}; with {outputs.classes} classes labels go from 0 to {outputs.classes - 1}"
         )
     return np.where(good, array, 0).astype(np.int64), np.asarray(good)
 
@@ -362,7 +385,8 @@ def _real(value: Any) -> float:
         return np.inf
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
+    """A value as an error sentence shows it: on one line, at most 60 characters."""
     if isinstance(value, (float, np.floating)) and abs(float(value)) < 1e16:
         value = int(value) if float(value).is_integer() else value
     text = repr(value) if isinstance(value, str) else " ".join(str(value).split())
@@ -372,7 +396,7 @@ def _said(value: Any) -> str:
 def _as_persons(
     person: Any, outputs: Outputs, strict: bool
 ) -> tuple[npt.NDArray[np.object_], BoolArray]:
-    """The ids, "" where they are missing, and whether each is not."""
+    """The ids, "" where they are missing, and whether each is there."""
     array = np.asarray(_unicode(person), dtype=object)
     if array.ndim != 1 or len(array) != outputs.rows:
         raise InputError(
@@ -386,13 +410,13 @@ def _as_persons(
             if text.strip().lower() in _MISSING:
                 raise InputError(f"person id of row {row} is missing; every row needs one")
             raise InputError(
-                f"person id of row {row} is {_said(value)}; use whole numbers or strings"
+                f"person id of row {row} is {_text(value)}; use whole numbers or strings"
             )
     return ids, np.asarray(ids != "", np.bool_)
 
 
 def _unicode(person: Any) -> Any:
-    """Text arrays from a damaged file may hold what is no character: such an id is no id."""
+    """Person ids with "" for those that hold no characters, as text arrays of a damaged file may."""
     if not isinstance(person, np.ndarray) or person.dtype.kind != "U" or not person.size:
         return person
     native = np.ascontiguousarray(person.astype(person.dtype.newbyteorder("=")))
@@ -407,7 +431,7 @@ _WHOLE = re.compile(r"-?[0-9]+\.0+")
 
 
 def _person_id(value: Any) -> str:
-    """Ids are compared as text; a whole number is its decimal digits. "" if it is none.
+    """An id as text, a whole number as its decimal digits; "" if the value is no id.
 
     Blanks around an id, and the `.0` that programs write behind whole numbers once one of them is
     missing, do not make another person: two people taken for one is safe, one taken for two is not.

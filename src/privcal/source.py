@@ -1,4 +1,4 @@
-"""A source: scores, a ledger and a policy. It answers queries with exact private noise."""
+"""A source: scores, a ledger and a policy. It answers questions with exact private noise."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from privcal import queries
 from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
 from privcal.privacy.accounts import person_hash
-from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.ledger import Asking, Facts, Key, Ledger, Unit
+from privcal.privacy.chain import Facts, Unit
+from privcal.privacy.epsilon import from_nano
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.mechanism import add_noise
 from privcal.privacy.policy import Policy
 from privcal.queries import GRID, Query
+from privcal.question import Question, check_asker, own_copy
 from privcal.scores import FloatArray, IntArray, Scores
 
 LOCAL_BOUNDS = (0.5, 3.0)
@@ -31,24 +31,31 @@ LOCAL_BOUNDS = (0.5, 3.0)
 
 @dataclass(frozen=True)
 class Answer:
-    """What leaves a source: noisy values, the ε charged for them, the key they were asked under.
+    """What leaves a source: noisy values, and the question they answer.
 
-    `ledger` is the random id of the ledger that was charged: two answers with one id are about
-    the same people, whatever the source is called.
+    Attributes
+    ----------
+    values
+        The noisy sums, of shape (length of the query,), multiples of 2⁻²⁰.
+    question
+        The question as it was asked.
+    ledger
+        The random id of the ledger that was charged: two answers with one id are about the same
+        people, whatever the source is called.
     """
 
     values: FloatArray
-    nano_epsilon: int
-    key: Key
+    question: Question
     ledger: str = ""
 
     @property
     def epsilon(self) -> float:
-        return from_nano(self.nano_epsilon)
+        """The ε that was charged."""
+        return self.question.epsilon
 
 
 class Rows(Protocol):
-    """Data that are opened only when a charged request needs them: a file, say."""
+    """Data that are opened only when a charged question needs them: a file, say."""
 
     @property
     def model(self) -> str | None: ...
@@ -64,13 +71,14 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for one request: the ledger's fixed facts, and the policy as narrowed."""
+    """What holds for one question: the ledger's fixed facts, and the policy as narrowed."""
 
     facts: Facts
     policy: Policy
 
     @property
     def rows_per_person(self) -> int:
+        """How many rows of one person count."""
         return self.policy.rows_per_person if self.facts.unit == "person" else 1
 
     def sensitivity(self, query: Query) -> int:
@@ -79,12 +87,16 @@ class Terms:
 
     @property
     def population_cap(self) -> int | None:
-        """Of what is spent over all requests; None where each person has a budget of their own."""
+        """The cap on all that is spent; None where each person has a budget of their own."""
         return self.policy.nano_total if self.policy.budget == "population" else None
 
 
 class Source:
-    """One data holder's side.
+    """One data holder's side: private rows, the ledger that protects them, the owner's rules.
+
+    Neighbouring data differ by adding or removing one row, or all rows of one person where the
+    ledger's unit of protection is the person. ε is per source: a person present at k sources is
+    exposed to kε, and changing a record instead of removing it costs 2ε.
 
     Parameters
     ----------
@@ -94,17 +106,29 @@ class Source:
         Rules that narrow those kept in the ledger. For a ledger in memory: its rules.
     ledger
         A ledger made with `Ledger.create` (or `privcal ledger create`), or its file; or None,
-        said explicitly, for one in memory: for experiments, because it is forgotten when the
+        given explicitly, for one in memory: for experiments, because it is forgotten when the
         process ends.
     name
-        What reports call this source; by default the name kept in the ledger.
+        The name of this source in reports; by default the name kept in the ledger.
     max_rows
-        Where the owner declares that no more rows count: the sums are cut to what so many rows
-        could give (see `_exact`).
+        The most rows that count, where the owner declares a bound: the sums are cut to what so
+        many rows could give (see `_exact`).
 
-    Neighbouring data differ by adding or removing one row, or all rows of one person where the
-    ledger's unit of protection is the person. ε is per source: a person present at k sources is
-    exposed to kε, and changing a record instead of removing it costs 2ε.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privcal import Policy, Question, Scores
+    >>> from privcal.queries import Histogram
+    >>> scores = Scores(logits=np.eye(3), labels=[0, 1, 1])
+    >>> source = Source(scores, Policy(epsilon=1.0), ledger=None)
+    >>> question = Question.of(Histogram(bins=5), 0.5, "spring")
+    >>> answer = source.answer(question)
+    >>> answer.values.shape, source.spent
+    ((10,), 0.5)
+    >>> np.array_equal(source.answer(question).values, answer.values)  # the same, free of charge
+    True
+    >>> source.spent
+    0.5
     """
 
     def __init__(
@@ -133,6 +157,7 @@ class Source:
 
     @property
     def name(self) -> str | None:
+        """The name of this source in reports, where it has one."""
         if self._name is None and self.ledger.durable:
             try:
                 return self.ledger.facts.name
@@ -142,7 +167,7 @@ class Source:
 
     @property
     def policy(self) -> Policy:
-        """What the owner allows, as it stands in the ledger, narrowed by what was given here."""
+        """The owner's rules in the ledger, narrowed by the policy that this source was given."""
         return self.ledger.policy.narrowed(self._narrower)
 
     @cached_property
@@ -151,80 +176,71 @@ class Source:
         return self._data if isinstance(self._data, Scores) else self._data.read()
 
     @property
+    def rows_in_memory(self) -> Scores | None:
+        """The private rows where they were given as such; None for data that are still to be opened."""
+        return self._data if isinstance(self._data, Scores) else None
+
+    @property
     def model(self) -> str | None:
-        """The model whose scores these are, where it is said."""
+        """The model whose scores these are, where it is known."""
         return self._data.model
 
     def __repr__(self) -> str:
         return f"Source({self.name or 'unnamed'}, {self.ledger!r})"  # no row count: it is private
 
-    def answer(
-        self,
-        query: Query,
-        epsilon: float | Fraction,
-        request_id: str,
-        asker: str = "local",
-        model: str | None = None,
-    ) -> Answer:
-        """The noisy answer to `query` for `epsilon`, or `Refused` with a fixed code.
+    def answer(self, question: Question, asker: str = "local") -> Answer:
+        """The noisy answer to a question.
 
-        `request_id` is "campaign/round/index" (or just a campaign). The same asker asking the
-        same under the same id gets the same answer again, free of charge.
+        The same asker asking the same again gets the same answer again, free of charge. Question,
+        policy, ledger and charge come before the rows are looked at: whatever is refused with
+        another code than `unavailable` is refused whatever the rows are.
 
-        Request, policy, key and charge come before the rows are looked at: whatever is refused
-        with another code than `unavailable` is refused whatever the rows are.
+        Parameters
+        ----------
+        question
+            The question. It is read as a copy of our own classes, checked anew.
+        asker
+            The name of whoever asks, as the ledger keeps it.
+
+        Raises
+        ------
+        Refused
+            With a code that says why (see `privcal.errors.REFUSALS`); nothing was charged, unless
+            the code is `unavailable` or `lost`.
         """
-        nano = to_nano(epsilon)
-        try:
-            key = Key.parse(asker, request_id)
-            query = queries.parse(query.to_dict())  # our own copy decides what it means
-            _check_name(model)
-        except (InputError, AttributeError) as error:
-            raise Refused("bad_request") from error
+        [question] = _own_copies([question], asker)
         terms = self._terms()
-        asked = Asking(key, query, nano)
-        self._check([asked], terms, asker, model)
-        values = self.ledger.charge(asked, terms.policy, self.model or model)
+        asked = self._allowed([question], asker, terms)[0]
+        values = self.ledger.charge(asked, asker, terms.policy)
         if values is None:
             try:
-                values = self._draw(query, key, nano, terms)
+                values = self._draw(asked, asker, terms)
             except Exception as error:  # whatever it is may tell of the rows
                 raise Refused("unavailable") from error
-            self.ledger.store(key, values)
-        return Answer(np.asarray(values, np.float64) / GRID, nano, key, terms.facts.id)
+            self.ledger.store(asked, asker, values)
+        return Answer(np.asarray(values, np.float64) / GRID, question, terms.facts.id)
 
-    def offer(
-        self,
-        asked: Sequence[Asking],
-        campaign: str,
-        asker: str = "local",
-        model: str | None = None,
-    ) -> str | None:
-        """Why this source would not answer all that a campaign is going to ask; None: it will.
+    def offer(self, questions: Sequence[Question], asker: str = "local") -> str | None:
+        """The code with which this source would refuse one of a campaign's questions, or None.
 
-        Nothing is charged, and rows play no part. Where it would answer, what that costs is kept
-        for the campaign (see `privcal.privacy.reservations`) until it is charged, `release`d, or
-        the campaign asked nothing for two and a half minutes. Where each person has a budget
+        Nothing is charged, and rows play no part. Where it would answer all of them, what that costs
+        is kept for the campaign (see `privcal.privacy.reservations`) until it is charged, `release`d,
+        or the campaign asked nothing for two and a half minutes. Where each person has a budget
         of their own, a run that would exceed it for everybody is refused: it could end in nothing
         but noise.
         """
         try:
-            Key.parse(asker, campaign)
-            _check_name(model)
-            asked = [replace(one, query=queries.parse(one.query.to_dict())) for one in asked]
-        except (InputError, AttributeError):
-            return "bad_request"
-        try:
+            questions = _own_copies(questions, asker)
             terms = self._terms()
-            self._check(asked, terms, asker, model)
-            return self.ledger.reserve(asker, campaign, asked, terms.policy, self.model or model)
+            asked = self._allowed(questions, asker, terms)
+            return self.ledger.reserve(asked, asker, terms.policy)
         except Refused as refused:
             return refused.code
 
-    def release(self, asker: str, campaign: str) -> None:
+    def release(self, campaign: str, asker: str = "local") -> None:
         """Give back what a campaign has reserved and not used."""
         with suppress(Refused):  # a ledger that is gone has reserved nothing
-            self.ledger.release(asker, campaign)
+            self.ledger.release(campaign, asker)
 
     def _terms(self) -> Terms:
         facts, policy = self.ledger.terms()
@@ -233,17 +249,21 @@ class Source:
         except InputError as error:  # the narrower rules are for another model
             raise Refused("model") from error
 
-    def _check(self, asked: Sequence[Asking], terms: Terms, asker: str, model: str | None) -> None:
-        """Refused unless the terms allow these requests. Rows play no part."""
-        for one in asked:
-            terms.policy.check(one.query, one.nano_epsilon, asker, model)
-        if model is not None and self.model is not None and model != self.model:
+    def _allowed(self, questions: Sequence[Question], asker: str, terms: Terms) -> list[Question]:
+        """These questions about the model at hand; Refused unless the terms allow all of them.
+
+        Rows play no part.
+        """
+        for question in questions:
+            terms.policy.check(question, asker)
+        if self.model is not None and any(q.model not in (None, self.model) for q in questions):
             raise Refused("model")
         if not isinstance(self._data, Scores):
             try:
                 self._data.check_there()  # a share that is not mounted costs nobody's budget
             except InputError as error:
                 raise Refused("unavailable") from error
+        return [replace(question, model=self.model or question.model) for question in questions]
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person (or row) can change the exact sums, in L1 and grid points."""
@@ -256,7 +276,7 @@ class Source:
 
     @property
     def rows_per_person(self) -> int:
-        """How many rows of one person count; the noise grows with it. The policy's, not a secret."""
+        """How many rows of one person count; the noise grows with it. It is public, like the policy."""
         return self._terms().rows_per_person
 
     @property
@@ -275,7 +295,7 @@ class Source:
             return fit_temperature(self.scores, objective, LOCAL_BOUNDS)
 
     def counted_rows(self) -> IntArray:
-        """The rows that count towards answers; for the owner's eyes only."""
+        """The indices of the rows that count towards answers; for the owner's eyes only."""
         return self._kept(self._terms())
 
     def _exact(
@@ -299,25 +319,25 @@ class Source:
             if allowed is not None:
                 hashes = self._hashes(terms)
                 present = set(hashes)  # of each person at least one row counts
-                may = allowed(present)
-                if len(may) < len(present):
-                    contributions = contributions.take([hashes[row] in may for row in kept])
+                counting = allowed(present)
+                if len(counting) < len(present):
+                    contributions = contributions.take([hashes[row] in counting for row in kept])
         total = contributions.sum(query.length)
         if self.max_rows is None:
             return total
         most = self.max_rows * query.bound
         return np.clip(total, -most, most)
 
-    def _draw(self, query: Query, key: Key, nano: int, terms: Terms) -> list[int]:
-        """The rows are looked at here, and nowhere before."""
+    def _draw(self, question: Question, asker: str, terms: Terms) -> list[int]:
+        """A new answer: the rows are looked at here, and nowhere before."""
         self._check_fits(terms)
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(key, persons, nano, terms.policy.nano_total)
+            return self.ledger.charge_persons(question, asker, persons, terms.policy.nano_total)
 
         by_person = terms.population_cap is None
-        exact = self._exact(query, terms, charge if by_person else None)
-        return self._noisy(exact, query, nano, terms)
+        exact = self._exact(question.query, terms, charge if by_person else None)
+        return self._noisy(exact, question.query, question.nano_epsilon, terms)
 
     def _noisy(
         self, exact: IntArray, query: Query, nano: int, terms: Terms | None = None
@@ -326,7 +346,7 @@ class Source:
         return add_noise(exact, (terms or self._terms()).sensitivity(query), nano)
 
     def _check_fits(self, terms: Terms) -> None:
-        """The unit of protection never weakens because a column was renamed or left out."""
+        """An InputError unless the scores fit: a column left out must not weaken the protection."""
         if terms.facts.unit == "person" and self.scores.person is None:
             raise InputError(
                 "the ledger protects persons, but the scores carry no person ids: was their "
@@ -344,7 +364,7 @@ class Source:
             )
 
     def _kept(self, terms: Terms) -> IntArray:
-        """The rows that count. Chosen once, for as long as the limit and the ledger are the same."""
+        """The rows that count, chosen once for as long as the limit and the ledger are the same."""
         if self.scores.person is None:
             return np.arange(len(self.scores))
         chosen = (terms.rows_per_person, terms.facts.secret)
@@ -354,7 +374,7 @@ class Source:
         return self._chosen[chosen]
 
     def _hashes(self, terms: Terms) -> list[bytes]:
-        """How the ledger's accounts know the person of each row."""
+        """The hash by which the ledger's accounts know the person of each row."""
         secret = terms.facts.secret
         if secret not in self._known:
             persons = [] if self.scores.person is None else list(self.scores.person)
@@ -363,34 +383,35 @@ class Source:
         return self._known[secret]
 
 
-def _check_name(model: str | None) -> None:
-    """The owner may be shown it before anything is answered."""
-    if model is None:
-        return
-    if not isinstance(model, str) or not 0 < len(model) <= 200 or not model.isprintable():
-        raise InputError(f"a model's name must be 1 to 200 printable characters, not {model!r}")
+def _own_copies(questions: Sequence[Question], asker: str) -> list[Question]:
+    """These questions as our own copies, which decide what they mean; Refused for anything else."""
+    try:
+        check_asker(asker)
+        return [own_copy(question) for question in questions]
+    except (InputError, AttributeError) as error:
+        raise Refused("bad_request") from error
 
 
 def rows_kept(person: list[str], limit: int, secret: bytes) -> IntArray:
-    """At most `limit` rows of each person, chosen by a keyed hash of person and place.
+    """The indices of at most `limit` rows of each person, chosen by a keyed hash.
 
     Proof that removing a person changes nothing else: a row is kept depending on the hashes of
     its own person's rows only, each a function of the secret, that person's id and the row's
-    place among that person's rows. No other person enters. The secret keeps the choice from
+    index among that person's rows. No other person enters. The secret keeps the choice from
     being known, or steered, by whoever orders the rows. ∎
     """
-    places: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, who in enumerate(person):
-        places.setdefault(who, []).append(row)
+        rows_of.setdefault(who, []).append(row)
 
-    def order(who: str, place: int) -> bytes:
-        text = f"{place}:{who}".encode("utf-8", "surrogatepass")
+    def order(who: str, index: int) -> bytes:
+        text = f"{index}:{who}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, key=secret, digest_size=16).digest()
 
     kept: list[int] = []
-    for who, rows in places.items():
+    for who, rows in rows_of.items():
         if len(rows) > limit:
-            ranked = sorted(range(len(rows)), key=lambda place, who=who: order(who, place))  # type: ignore[misc]
-            rows = [rows[place] for place in ranked[:limit]]
+            ranked = sorted(range(len(rows)), key=lambda index, who=who: order(who, index))  # type: ignore[misc]
+            rows = [rows[index] for index in ranked[:limit]]
         kept.extend(rows)
     return np.array(sorted(kept), np.int64)

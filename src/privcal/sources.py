@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,59 +35,81 @@ def open_sources(
 ) -> list[Source]:
     """The sources in these files, each with the one ledger that its data have.
 
+    The same people get no second budget because they are asked for differently: a file is known
+    by any of its names, and a table is split in one way only. Whatever is wrong is said before
+    any ledger is made.
+
     Parameters
     ----------
     paths
-        A file of scores for each source; or tables that `source_column` splits into sources.
+        A file of scores for each source (.npz, .npy, .parquet, .csv); or tables that
+        `source_column` splits into sources.
+    source_column
+        The column of a table whose values are the sources.
     source_names
         The public list of values of that column: each is a source, also if the table has no row
         of it, and rows of others are left out. Without it the table decides which sources exist.
+    model
+        The name of the model that the scores come from; questions about another are refused.
     policy
         Rules (or their TOML file) that narrow those in the ledgers; for new ledgers, their rules.
     ledger_dir
-        Where the ledgers are, if not beside the data.
+        The folder of the ledgers, if they are not beside the data.
     new_ledgers
         Make ledgers for data that never had any. Say whom they protect: `person` names the column
-        of person ids, `per_row` says that every row is a person of its own.
+        of person ids, `per_row` says that every row is a person of its own. Where a ledger was
+        lost, only `create_ledgers` makes another, with what the old one had spent.
     epsilon
-        What a run is going to ask of each: no ledger is made that could not pay it.
+        The ε that a run is going to ask of each: no ledger is made that could not pay it.
     public
-        The calibrator's own scores of the same model: the number of classes must agree.
+        The calibrator's own scores of the same model. They get no privacy, so rows that have a
+        ledger are refused; the number of classes must agree.
     tell
-        Called with what the owner should know: ledgers made, rows that another ledger knows.
+        Called with what the owner should know: ledgers made, rows that another ledger knows,
+        columns that look like person ids. Without it warnings are Python warnings.
 
-    Whatever is wrong is said before any ledger is made.
+    Returns
+    -------
+    list of Source
+        In the order of the files, and within a table of the names or of their first rows. All
+        have the same number of classes and the same unit of protection.
+
+    Raises
+    ------
+    InputError
+        Where data are malformed or have no ledger, or do not belong together.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import privcal
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> os.environ["PRIVCAL_MARKS"] = str(folder / "marks.db")  # to try it out: not your own marks
+    >>> np.savez(folder / "ward.npz", logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 0])
+    >>> [ledger] = privcal.create_ledgers(folder / "ward.npz", privcal.Policy(2.0), per_row=True)
+    >>> [source] = privcal.open_sources([folder / "ward.npz"])
+    >>> source.name, source.policy.epsilon, source.ledger.id == ledger.id
+    ('ward', 2.0, True)
     """
+    if not paths:
+        raise InputError("there are no sources: name their files")
     folder = None if ledger_dir is None else Path(ledger_dir)
     if new_ledgers:
         check_unit(person, per_row)
     elif person is not None or per_row:
         raise InputError("--person and --per-row are for new ledgers; an old one has it written in")
-    opened = []
-    for data, scores in _read(paths, source_column, source_names, model, folder, person):
-        ledger = opening.find(data, folder)
-        if ledger is not None:
-            opening.refresh(ledger, data, scores)
-        else:
-            how = f" --source-column {source_column}" if source_column else ""
-            make = f"privcal ledger create {data.path}{how}"
-            if opening.lost(data, folder):
-                raise InputError(
-                    f"the ledger of {data} is gone; put it back, or make a new one, which starts "
-                    f"with what that had spent: {make}"
-                )
-            if not new_ledgers:
-                raise InputError(
-                    f"{data} has no ledger; its owner makes one with: {make} (or --new-ledger here)"
-                )
-        opened.append((data, scores, ledger))
+    opened = [
+        (data, scores, _known_ledger(data, scores, folder, new_ledgers))
+        for data, scores in _read(paths, source_column, source_names, model, folder, person)
+    ]
+    named = [(str(data), scores) for data, scores, _ in opened]
     if public is not None:
-        mine = public.content_digest()
-        for data, scores, _ in opened:
-            if scores.content_digest() == mine:
-                raise InputError(f"the public rows are those of {data}: they would get no privacy")
-    own = [] if public is None else [("the public rows", public)]
-    _check_one_model([*own, *((str(data), scores) for data, scores, _ in opened)])
+        check_public(public, named)
+        if (file := opening.known_as(public)) is not None:
+            raise InputError(f"the public rows are those of {file}: they would get no privacy")
+        named = [("the public rows", public), *named]
+    _check_one_model(named)
     _check_one_unit([(data, ledger) for data, _, ledger in opened])
     missing = [(data, scores) for data, scores, ledger in opened if ledger is None]
     if missing:
@@ -107,6 +130,26 @@ def open_sources(
     return sources
 
 
+def _known_ledger(data: Data, scores: Scores, folder: Path | None, new: bool) -> Ledger | None:
+    """The ledger of these data; None where one is to be made, and may be."""
+    ledger = opening.find(data, folder)
+    if ledger is not None:
+        opening.refresh(ledger, data, scores)
+        return ledger
+    make = f"privcal ledger create {data.path}"
+    make += f" --source-column {data.split}" if data.split else ""
+    if opening.lost(data, folder):
+        raise InputError(
+            f"the ledger of {data} is gone; put it back, or make a new one, which starts with what "
+            f"that had spent: {make}"
+        )
+    if not new:
+        raise InputError(
+            f"{data} has no ledger; its owner makes one with: {make} (or --new-ledger here)"
+        )
+    return None
+
+
 def _rules(policy: Policy | str | Path | None, over: Policy | None = None) -> Policy:
     """Rules, or those in a file; what the file does not say is left as it is."""
     if isinstance(policy, (str, Path)):
@@ -124,9 +167,8 @@ def _make(
     """Ledgers for these; whatever is wrong with any of them is said before the first is made."""
     for data, scores in missing:
         opening.check_new(data, scores, policy)
-    if tell is not None:
-        for path in dict.fromkeys(data.path for data, _ in missing):
-            warn_of_ids(path, missing[0][0].person, missing[0][0].split, tell)
+    for path in dict.fromkeys(data.path for data, _ in missing):
+        warn_of_ids(path, missing[0][0].person, missing[0][0].split, tell or warnings.warn)
     return [
         (data, opening.create(data, scores, policy, folder=folder, name=name, warn=tell))
         for data, scores in missing
@@ -158,11 +200,46 @@ def create_ledgers(
     source_names: Sequence[str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Ledger]:
-    """Make the ledger of a file, or of each source in a table. Explicit, and once.
+    """Make the ledger of a file, or of each source in a table: explicitly, and once.
 
-    The parameters are those of `open_sources`; `name` is what the source is called in what
-    leaves it. Where every one of them has a ledger already, that is an error.
+    Parameters
+    ----------
+    path
+        A file of scores; or a table, with `source_column` and `source_names` as in `open_sources`.
+    policy
+        The owner's rules, kept in the ledger; by default ε = 1 in all.
+    person, per_row
+        Whom it protects, for ever: `person` names the column of person ids, `per_row` says that
+        every row is a person of its own. One of the two must be said.
+    name
+        The source's name in what leaves it, by default the file's or the column's value; for one
+        source only.
+    ledger_dir
+        The folder for it, by default beside the data.
+    tell
+        As in `open_sources`.
+
+    Returns
+    -------
+    list of Ledger
+        Those made: of a table, for the sources that had none. Where every one of them has a
+        ledger already, that is an `InputError`. Where a ledger at the same place was lost, the new
+        one starts with what that had spent.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import privcal
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> os.environ["PRIVCAL_MARKS"] = str(folder / "marks.db")  # to try it out: not your own marks
+    >>> rows = "A,p1,0.9,1\\nA,p1,0.4,0\\nB,p2,0.7,1\\n"
+    >>> size = (folder / "icu.csv").write_text("ward,patient,probability,label\\n" + rows)
+    >>> made = privcal.create_ledgers(folder / "icu.csv", person="patient", source_column="ward")
+    >>> [(ledger.facts.name, ledger.unit) for ledger in made]
+    [('A', 'person'), ('B', 'person')]
     """
+    if name is not None and source_column is not None:
+        raise InputError("a name is for one source; with a source column each has its value's name")
     check_unit(person, per_row)
     folder = None if ledger_dir is None else Path(ledger_dir)
     parts = _read([path], source_column, source_names, None, folder, person)
@@ -182,41 +259,78 @@ def attach_data(
 ) -> list[tuple[Ledger, Data]]:
     """Say that other data are about a ledger's people: all charges add up there.
 
-    With `source_column`, `known` is a table that is split by it, and each part of the other one
-    goes to the ledger of its value. `person` is the column of ids, as before unless said.
+    Parameters
+    ----------
+    known
+        The ledger, its file, or data that it is for; with `source_column`, a table that is split
+        by it.
+    path
+        Other scores of the same people: a new week, another model's scores, data that were moved.
+    person
+        The column of person ids in them; by default that of the data before.
+    source_column
+        Split `path` too: each part goes to the ledger of its value.
+
+    Returns
+    -------
+    list of (Ledger, Data)
+        Each ledger with what was attached to it. Nothing is attached where any part cannot be.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import privcal
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> os.environ["PRIVCAL_MARKS"] = str(folder / "marks.db")  # to try it out: not your own marks
+    >>> for week in ("week-1.npz", "week-2.npz"):
+    ...     np.savez(folder / week, logits=np.eye(3) + len(week), labels=[0, 1, 2])
+    >>> [ledger] = privcal.create_ledgers(folder / "week-1.npz", per_row=True)
+    >>> [(same, data)] = privcal.attach_data(ledger, folder / "week-2.npz")
+    >>> same.id == ledger.id, data.path.name
+    (True, 'week-2.npz')
     """
     if source_column is None:
-        ledger = known if isinstance(known, Ledger) else Ledger(known)
+        ledger = known if isinstance(known, Ledger) else opening.ledger_of(known)
         noted = [Data.noted(note).person for note in ledger.notes()]
         data = Data.at(path, person=person or (noted[-1] if noted else None))
         opening.attach(ledger, data, data.read(strict=True))
         return [(ledger, data)]
-    assert not isinstance(known, Ledger)
+    if isinstance(known, Ledger):
+        raise InputError("name the table that source_column splits, not one of its ledgers")
     before = Data.at(known, split=source_column)
     noted = [note.person for note in opening.notes_of(before)]
     data = Data.at(path, split=source_column, person=person or (noted[0] if noted else None))
-    parts = read_sources(data.path, source_column, person=data.person)
-    found = []
-    for value, scores in parts.items():
-        ledger_of = opening.find(replace(before, value=value))
-        if ledger_of is None:
+    parts = []
+    for value, scores in read_sources(data.path, source_column, person=data.person).items():
+        ledger_of_part = opening.find(replace(before, value=value))
+        if ledger_of_part is None:
             raise InputError(
                 f"{before.path} has no ledger for {source_column} {value}; make one first with: "
                 f"privcal ledger create {before.path} --source-column {source_column} and a "
                 "--source-list that names it"
             )
-        found.append((ledger_of, replace(data, value=value), scores))
-    for ledger_of, part, scores in found:
-        opening.attach(ledger_of, part, scores)
-    return [(ledger_of, part) for ledger_of, part, _ in found]
+        parts.append((ledger_of_part, replace(data, value=value), scores))
+    for ledger, part, scores in parts:
+        opening.attach(ledger, part, scores)
+    return [(ledger, part) for ledger, part, _ in parts]
 
 
-def check_public(public: str | Path, sources: Sequence[str | Path] = ()) -> None:
-    """Rows that are somebody's private ones must not be given as public: the map tells them."""
-    file = outputs_file(public).resolve()
-    same = any(Data.at(path).same_file(file) for path in sources)
+def read_public(path: str | Path, sources: Sequence[str | Path] = ()) -> Scores:
+    """The calibrator's own scores; a file that is a source, here or anywhere, is refused."""
+    file = outputs_file(path).resolve()
+    same = any(Data.at(source).same_file(file) for source in sources)
     if same or opening.notes_of(Data(file)):
-        raise InputError(f"{public} is a source; public rows would get no privacy at all")
+        raise InputError(f"{path} is a source; public rows would get no privacy at all")
+    return read_scores(path)
+
+
+def check_public(public: Scores, sources: Iterable[tuple[str, Scores]]) -> None:
+    """Rows that a source keeps private must not be given as public: the map tells them."""
+    digest = public.content_digest()
+    for name, scores in sources:
+        if scores.content_digest() == digest:
+            raise InputError(f"the public rows are those of {name}: they would get no privacy")
 
 
 def check_unit(person: str | None, per_row: bool) -> None:
@@ -241,17 +355,16 @@ def _read(
         raise InputError(
             "a list of sources needs the column that splits the table: --source-column"
         )
+    if names is not None and not names:
+        raise InputError("the names of sources are an empty list: name one at least")
     files = [outputs_file(path).resolve() for path in paths]
-    for place, file in enumerate(files):
-        for other in files[:place]:
-            if file == other or (file.exists() and other.exists() and file.samefile(other)):
-                twice = (
-                    f"{file} is given twice"
-                    if file == other
-                    else f"{other} and {file} are one file"
-                )
-                raise InputError(twice)
-    found: list[tuple[Data, Scores]] = []
+    for index, file in enumerate(files):
+        for other in files[:index]:
+            if file == other:
+                raise InputError(f"{file} is given twice")
+            if file.exists() and other.exists() and file.samefile(other):
+                raise InputError(f"{other} and {file} are one file")
+    parts: list[tuple[Data, Scores]] = []
     for file in files:
         data = Data(file, split=column, model=model, person=person)
         # The unit is the ledger's, never the asker's: each part is read by the column noted for it.
@@ -265,7 +378,7 @@ def _read(
                 )
         if column is None:
             data = replace(data, person=noted.get(None, person))
-            found.append((data, read_scores(file, model=model, person=data.person)))
+            parts.append((data, read_scores(file, model=model, person=data.person)))
             continue
         read = {
             by: read_sources(file, column, names=names, model=model, person=by)
@@ -273,13 +386,13 @@ def _read(
         }
         for value in read[person]:
             part = replace(data, value=value, person=noted.get(value, person))
-            found.append((part, read[part.person][value]))
-    return found
+            parts.append((part, read[part.person][value]))
+    return parts
 
 
-def _check_one_model(found: Sequence[tuple[str, Scores]]) -> None:
+def _check_one_model(named: Sequence[tuple[str, Scores]]) -> None:
     """One model has one number of classes, whoever's rows it scores."""
-    (first, scores), *others = found
+    (first, scores), *others = named
     for name, other in others:
         if other.classes != scores.classes:
             raise InputError(
@@ -289,10 +402,7 @@ def _check_one_model(found: Sequence[tuple[str, Scores]]) -> None:
 
 
 def _check_one_unit(opened: Sequence[tuple[Data, Ledger | None]]) -> None:
-    units = [
-        ledger.unit if ledger is not None else "row" if data.person is None else "person"
-        for data, ledger in opened
-    ]
+    units = [data.unit if ledger is None else ledger.unit for data, ledger in opened]
     if len(set(units)) > 1:
         row, person = (opened[units.index(unit)][0] for unit in ("row", "person"))
         raise InputError(

@@ -22,7 +22,7 @@ from privcal.audit.bound import (
     p_value,
     upper_tail,
 )
-from privcal.audit.pairs import CLASSES, both_sums, cases, edge_pair, edge_row
+from privcal.audit.pairs import EDGE_CLASSES, both_sums, cases, edge_pair, edge_row
 from privcal.methods.base import Batch
 from privcal.metrics import bin_index
 from privcal.privacy.epsilon import NANO
@@ -246,7 +246,7 @@ def row_by_row(z: np.ndarray) -> np.ndarray:
 def test_the_row_at_the_edge_lies_in_two_bins_as_one_sums() -> None:
     alone, beside = 1 / both_sums(edge_row())
     assert bin_index(np.array([alone]), 15) != bin_index(np.array([beside]), 15)
-    assert len(edge_row()) == CLASSES
+    assert len(edge_row()) == EDGE_CLASSES
 
 
 @pytest.mark.parametrize(("name", "draws"), [(EDGES[0], 4000), (EDGES[1], 20_000)])

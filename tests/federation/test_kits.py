@@ -18,6 +18,7 @@ import privcal
 from privcal.errors import InputError
 from privcal.privacy.ledger import Ledger
 from privcal.queries import Gap
+from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
@@ -393,7 +394,9 @@ def test_what_is_opened_at_a_site_that_was_set_up_is_found(
 def test_a_ledger_that_was_brought_back_from_a_backup_is_found(set_up: Path) -> None:
     ledger = set_up / "local" / site.LEDGER
     before = ledger.read_bytes()
-    site.Site.load(set_up).population(None).source("hospital-1").answer(Gap(), 1.0, "c")
+    site.Site.load(set_up).population(None).source("hospital-1").answer(
+        Question.of(Gap(), 1.0, "c")
+    )
     assert finding(set_up, "ledgers").ok
     ledger.write_bytes(before)
     found = finding(set_up, "ledgers")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal.calibrate import Here, Question, SourceDropped
+from privcal.calibrate import LocalPanel, SourceDropped
 from privcal.campaign import (
     ANSWERS,
     PLAN,
@@ -28,8 +28,8 @@ from privcal.campaign import (
 )
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.plausible import MAX_ROWS
-from privcal.privacy.ledger import Key
 from privcal.queries import GRID, Gap
+from privcal.question import Question
 from privcal.source import Answer
 from tests.conftest import random_scores
 
@@ -64,7 +64,7 @@ class Flaky:
     """Sources in this process as a panel, some of which fail where they are told to."""
 
     def __init__(self, sources: dict[str, privcal.Source], **fail: int) -> None:
-        self._here = Here(list(sources.values()), "ann")
+        self._local = LocalPanel(list(sources.values()), "ann")
         self.names: Sequence[str] = list(sources)
         self.asker, self.rows_per_person = "ann", 1
         self.fail, self.asked, self.crash = fail, 0, math.inf
@@ -79,7 +79,7 @@ class Flaky:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         if self.asked >= self.crash:
             raise CalibrationError("the server is gone", ())
-        for name, answer in self._here.ask(names, asked):
+        for name, answer in self._local.ask(names, asked):
             late = self.fail.get(name) == self.asked
             yield name, (Unusable("late") if late else answer)
         self.asked += 1
@@ -191,7 +191,7 @@ def test_rubbish_in_a_record_is_not_an_answer(tmp_path: Path) -> None:
     (tmp_path / ANSWERS).write_text(text)
     campaign = Campaign.resume(tmp_path)
     assert campaign.kept("s", question()) is None
-    assert not campaign.begun
+    assert not campaign.sites_settled
 
 
 def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
     assert begun.plan["campaign"] == "trial"
     # Nobody was asked yet (the server could not be reached, say): it may begin again.
     begun = open_campaign(out, plan, False, "trial")
-    begun.keep("s", question(), Answer(np.ones(1), 1, Key("ann", "trial"), "id"))
+    begun.keep("s", question(), Answer(np.ones(1), question(), "id"))
     with pytest.raises(InputError, match="holds a campaign already"):
         open_campaign(out, plan, False, None)
     assert open_campaign(out, plan, True, None).plan == begun.plan
@@ -219,7 +219,7 @@ def test_a_campaign_is_not_begun_over_another_nor_resumed_as_another(tmp_path: P
         with pytest.raises(InputError, match=f"begun with {part} .* resume it with the same"):
             open_campaign(out, {**plan, part: value}, True, None)
     (campaign_folder(out) / PLAN).write_text("{")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="is not a record of a campaign"):
         open_campaign(out, plan, True, None)
 
 
@@ -414,7 +414,7 @@ def test_a_reply_that_does_not_come_is_late_and_the_others_are_used(
         link.said["site-2"] = lambda *_: None
         got = dict(sites.ask(sites.names, question()))
     assert got["site-1"].values.tolist() == [1.0]  # type: ignore[union-attr]
-    assert got["site-1"].key == Key(ANN, "c", 0, 0)  # type: ignore[union-attr]
+    assert got["site-1"].question == question()  # type: ignore[union-attr]
     assert got["site-2"].code == "late"  # type: ignore[union-attr]
     assert isinstance(got["site-2"], Unusable)
     assert link.timeouts[-1] == 7

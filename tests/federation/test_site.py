@@ -14,6 +14,7 @@ from privcal.errors import InputError, Refused
 from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
 from privcal.queries import CellHistogram, Gap
+from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
@@ -101,7 +102,7 @@ def test_a_second_site_over_the_same_data_gets_no_second_budget(
     """Nor does it take the first one's ledger; its owner can move that, with all that it spent."""
     first, other = site.init(folder, rows, privcal.Policy(2.0)), tmp_path / "other"
     (other / "local").mkdir(parents=True)
-    source_of(first).answer(Gap(), 1.5, "c")
+    source_of(first).answer(Question.of(Gap(), 1.5, "c"))
     with pytest.raises(InputError, match="has the ledger"):
         site.init(other, rows, privcal.Policy(2.0))
     with pytest.raises(InputError, match="in the folder of another site") as error:
@@ -112,7 +113,7 @@ def test_a_second_site_over_the_same_data_gets_no_second_budget(
     second = site.init(other, rows)
     assert only(second).ledger == Path(moved)
     with pytest.raises(Refused, match="over_budget"):
-        source_of(second).answer(Gap(), 1.0, "d")
+        source_of(second).answer(Question.of(Gap(), 1.0, "d"))
     with pytest.raises(Refused, match="ledger_missing"):
         source_of(site.Site.load(folder))
 
@@ -124,7 +125,7 @@ def test_a_site_counts_no_more_rows_than_it_declares_also_when_its_file_grows(
     rows = parts.write_rows(tmp_path / "rows.npz", 60)
     made = site.init(folder, rows, privcal.Policy(2.0), max_rows=60)
     parts.write_rows(rows, 300)
-    counts = source_of(made).answer(CellHistogram(), 1.0, "c").values
+    counts = source_of(made).answer(Question.of(CellHistogram(), 1.0, "c")).values
     assert counts.max() == 60  # of 300 rows far more than that are surely right
 
 
@@ -197,7 +198,7 @@ def test_another_models_data_have_a_ledger_and_a_policy_of_their_own(
     one, two = made.populations
     assert (one.model, two.model, two.max_rows) == ("one", "two", 50)
     assert one.ledger.resolve() != two.ledger.resolve()
-    source_of(made, "two").answer(Gap(), 1.5, "c", model="two")
+    source_of(made, "two").answer(Question.of(Gap(), 1.5, "c", model="two"))
     assert (Ledger(one.ledger).nano_spent, Ledger(two.ledger).nano_spent) == (0, 1_500_000_000)
     for unknown in ("three", None):
         with pytest.raises(Refused, match="model"):
@@ -214,9 +215,9 @@ def test_the_same_people_keep_their_budget_when_a_second_model_is_added(
     data = opening.Data.at(again)
     opening.attach(Ledger(only(made).ledger), data, data.read())
     both = site.add(folder, again, model="two")
-    source_of(both, "one").answer(Gap(), 0.75, "c", model="one")
+    source_of(both, "one").answer(Question.of(Gap(), 0.75, "c", model="one"))
     with pytest.raises(Refused, match="over_budget"):
-        source_of(both, "two").answer(Gap(), 0.5, "d", model="two")
+        source_of(both, "two").answer(Question.of(Gap(), 0.5, "d", model="two"))
     assert sorted(p.name for p in (folder / "local").glob("*.ledger")) == [site.LEDGER]
 
 
@@ -322,7 +323,9 @@ def test_site_commands(run: Any, folder: Path, rows: Path) -> None:
     code, _, err = run(*setup)
     assert code == 2
     assert "exists already" in err
-    source_of(site.Site.load(folder), MODEL).answer(Gap(1.5), 0.5, "c/0/0", ANN, MODEL)
+    source_of(site.Site.load(folder), MODEL).answer(
+        Question.of(Gap(1.5), 0.5, "c", model=MODEL), ANN
+    )
     code, out, _ = run("site", "status", folder, "--json")
     told = json.loads(out)
     assert (code, told["running"]) == (0, False)
@@ -368,7 +371,7 @@ def test_status_warns_of_a_ledger_that_was_brought_back_and_of_rows_beyond_the_d
     assert "declared" not in err
     ledger = only(made).ledger
     before = ledger.read_bytes()
-    source_of(made).answer(Gap(), 1.0, "c")
+    source_of(made).answer(Question.of(Gap(), 1.0, "c"))
     ledger.write_bytes(before)
     parts.write_rows(rows, 40)
     code, _, err = run("site", "status", folder)

@@ -20,8 +20,8 @@ import pytest
 import privcal
 from privcal.campaign import Campaign
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Asking, Key
 from privcal.queries import Gap
+from privcal.question import Question
 from tests.conftest import random_scores
 
 PACKAGE = str(Path(privcal.__file__).parent)
@@ -76,12 +76,14 @@ def answer_and_die_at(
     step: int, path: Path, fd: int, make: Callable[[], privcal.Source] | None = None
 ) -> None:
     asked = source(path) if make is None else make()
-    values = die_at(step, lambda: asked.answer(Gap(), 0.25, "r")).values.tolist()
+    values = die_at(step, lambda: asked.answer(Question.of(Gap(), 0.25, "r"))).values.tolist()
     os.write(fd, json.dumps(values).encode())
 
 
 def test_killed_at_every_step_a_source_never_pays_twice_nor_draws_twice(tmp_path: Path) -> None:
-    source(privcal.Ledger.create(tmp_path / "warm-up.db", unit="row").path).answer(Gap(), 0.25, "r")
+    source(privcal.Ledger.create(tmp_path / "warm-up.db", unit="row").path).answer(
+        Question.of(Gap(), 0.25, "r")
+    )
     outcomes: dict[str, int] = {}
     for step in range(1, 2000):
         path = tmp_path / f"{step}.db"
@@ -91,7 +93,7 @@ def test_killed_at_every_step_a_source_never_pays_twice_nor_draws_twice(tmp_path
         spent = privcal.Ledger(path).nano_spent
         assert spent in (0, NANO // 4)
         try:
-            retried = source(path).answer(Gap(), 0.25, "r").values.tolist()
+            retried = source(path).answer(Question.of(Gap(), 0.25, "r")).values.tolist()
         except privcal.Refused as refused:
             # Charged, and the answer never left: that budget is gone, and nothing is redrawn.
             if refused.code != "lost" or spent != NANO // 4:
@@ -132,7 +134,7 @@ def test_killed_at_any_step_a_person_is_never_refunded(tmp_path: Path) -> None:
         assert charged or not stored
         assert stored or not said
         try:
-            privcal.Source(rows, ledger=path).answer(Gap(), 0.25, "r")
+            privcal.Source(rows, ledger=path).answer(Question.of(Gap(), 0.25, "r"))
         except privcal.Refused as refused:
             if refused.code != "lost":
                 raise
@@ -153,7 +155,7 @@ def ask_a_copy(task: tuple[Path, int]) -> int:
     granted = 0
     for i in range(10):
         try:
-            source(path).answer(Gap(), 0.1, f"copy{worker}/0/{i}")
+            source(path).answer(Question.of(Gap(), 0.1, f"copy{worker}", index=i))
             granted += 1
         except privcal.Refused as refused:
             if refused.code not in ("ledger_rolled_back", "over_budget"):
@@ -179,7 +181,7 @@ def ask_ten_times(task: tuple[Path, int]) -> int:
     granted = 0
     for i in range(10):
         try:
-            source(path).answer(Gap(), 0.05, f"w{worker}/0/{i}")
+            source(path).answer(Question.of(Gap(), 0.05, f"w{worker}", index=i))
             granted += 1
         except privcal.Refused as refused:
             if refused.code != "over_budget":
@@ -199,7 +201,7 @@ def test_sixteen_processes_asking_for_too_much_get_exactly_the_cap(tmp_path: Pat
 
 def ask_the_same(path: Path) -> str:
     try:
-        return repr(source(path).answer(Gap(), 0.25, "same").values.tolist())
+        return repr(source(path).answer(Question.of(Gap(), 0.25, "same")).values.tolist())
     except privcal.Refused as refused:
         return refused.code
 
@@ -341,7 +343,7 @@ def test_killed_between_reserving_and_the_first_charge_a_campaign_goes_on_and_ot
     assert ledger.nano_spent == 0
     assert [(one.campaign, one.nano) for one in ledger.reserved()] == [("killed", 8 * NANO // 10)]
     with pytest.raises(privcal.Refused, match="reserved"):
-        source(path).answer(Gap(), 0.3, "other")
+        source(path).answer(Question.of(Gap(), 0.3, "other"))
     privcal.calibrate([source(path)], "acc-t", 0.8, campaign="killed")
     assert (ledger.nano_spent, ledger.reserved()) == (8 * NANO // 10, [])
 
@@ -349,7 +351,7 @@ def test_killed_between_reserving_and_the_first_charge_a_campaign_goes_on_and_ot
 def test_killed_at_any_step_of_an_offer_a_source_has_reserved_all_or_nothing(
     tmp_path: Path,
 ) -> None:
-    asked = [Asking(Key("local", "c", 0, i), Gap(1 + i / 10), NANO // 5) for i in range(4)]
+    asked = [Question.of(Gap(1 + i / 10), 0.2, "c", index=i) for i in range(4)]
     whole = [("c", 8 * NANO // 10)]
     outcomes = set()
     for step in range(1, 4000, 31):
@@ -357,7 +359,7 @@ def test_killed_at_any_step_of_an_offer_a_source_has_reserved_all_or_nothing(
         privcal.Ledger.create(path, unit="row")
 
         def offer(fd: int, step: int = step, path: Path = path) -> None:
-            die_at(step, lambda: source(path).offer(asked, "c"))
+            die_at(step, lambda: source(path).offer(asked))
             os.write(fd, b"reserved")
 
         code, said = in_child(offer)
@@ -366,7 +368,7 @@ def test_killed_at_any_step_of_an_offer_a_source_has_reserved_all_or_nothing(
         assert reserved in ([], whole)
         assert reserved == whole or not said
         assert ledger.nano_spent == 0
-        assert source(path).offer(asked, "c") is None
+        assert source(path).offer(asked) is None
         outcomes.add(bool(reserved))
         if code == 0:
             break

@@ -21,18 +21,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcal.maps import TemperatureMap
-from privcal.methods.base import Ask, Batch, Rounds, register
+from privcal.methods.base import Ask, Batch, Method, Rounds, register
 from privcal.queries import Gap
 
 
 @register("stranger")
 @dataclass(frozen=True)
-class Stranger:
+class Stranger(Method):
     """Twice as warm where the first look says overconfident."""
 
+    warm: float = 2.0
+    looks: tuple[float, ...] = (1.0,)
+
     def run(self, batch: Batch) -> Rounds:
-        [gap] = yield [Ask(Gap(), batch.nano_epsilon, np.ones(batch.runs))]
-        return [TemperatureMap(t) for t in np.where(gap[:, 0] < 0, 2.0, 1.0)]
+        [gap] = yield [Ask(Gap(), batch.nano_epsilon, np.full(batch.runs, self.looks[0]))]
+        return [TemperatureMap(t) for t in np.where(gap[:, 0] < 0, self.warm, self.warm / 2)]
 '''
 
 
@@ -99,8 +102,13 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
         "--per-row",
         "--method",
         "stranger",
+        "--option",
+        "warm=3",
+        "--option",
+        "looks=1.5,2",
         "--out",
         "map.json",
         "--json",
     )
-    assert json.loads(said)["map"]["temperature"] in (1.0, 2.0)
+    assert json.loads(said)["map"]["temperature"] in (1.5, 3.0)
+    assert json.loads(said)["rounds"][0]["query"]["temperature"] == 1.5

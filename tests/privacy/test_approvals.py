@@ -15,11 +15,12 @@ import pytest
 import privcal
 from privcal.calibrate import SourceDropped
 from privcal.privacy import approvals
-from privcal.privacy.approvals import WAITING, WAITING_OF_ONE, Terms
+from privcal.privacy.approvals import WAITING, WAITING_OF_ONE, Proposal
 from privcal.privacy.epsilon import NANO
-from privcal.privacy.ledger import Asking, Key
 from privcal.queries import Gap, Nll, Query
+from privcal.question import Question
 from tests.conftest import random_scores
+from tests.support.questions import forged, named
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -40,21 +41,25 @@ def ask(
 ) -> str:
     """The code of a refusal, or "answered"."""
     try:
-        source(path).answer(query or Gap(), epsilon, request, **more)
+        asker = more.pop("asker", "local")
+        source(path).answer(named(request, query or Gap(), epsilon, **more), asker)
     except privcal.Refused as refused:
         return refused.code
     return "answered"
 
 
 def offer(path: Path, campaign: str = "spring", asker: str = "acme", count: int = 2) -> str | None:
-    asked = [Asking(Key(asker, campaign, i), Gap(1 + i / 10), NANO // 4) for i in range(count)]
-    return source(path).offer(asked, campaign, asker, "v1")
+    return source(path).offer(questions(campaign, count), asker)
+
+
+def questions(campaign: str = "spring", count: int = 2) -> list[Question]:
+    return [Question.of(Gap(1 + i / 10), 0.25, campaign, round=i, model="v1") for i in range(count)]
 
 
 def approve(path: Path) -> None:
     ledger = privcal.Ledger(path)
-    [(terms, _)] = ledger.waiting()
-    ledger.approve(terms)
+    [(proposal, _)] = ledger.waiting()
+    ledger.approve(proposal)
 
 
 def test_nothing_is_answered_or_reserved_before_the_owner_approves(path: Path) -> None:
@@ -73,15 +78,13 @@ def test_nothing_is_answered_or_reserved_before_the_owner_approves(path: Path) -
 
 def test_the_owner_sees_who_asks_what_for_how_much(path: Path) -> None:
     offer(path)
-    [(terms, since)] = privcal.Ledger(path).waiting()
-    texts = [(i, 0, NANO // 4, Gap(1 + i / 10).canonical()) for i in range(2)]
-    assert terms == Terms(
-        "acme", "spring", "v1", ("gap",), 2, NANO // 2, approvals.digest("acme", "spring", texts)
-    )
+    [(proposal, since)] = privcal.Ledger(path).waiting()
+    asked = questions()
+    digest = approvals.digest("acme", asked)
+    assert proposal == Proposal("acme", "spring", "v1", ("gap",), 2, NANO // 2, digest)
     assert since.endswith("+00:00")
-    other = [(0, 0, NANO // 4, Gap(2.0).canonical()), texts[1]]
-    assert approvals.digest("acme", "spring", other) != terms.digest
-    assert approvals.digest("acme", "spring", texts[::-1]) == terms.digest
+    assert approvals.digest("acme", [replace(asked[0], query=Gap(2.0)), asked[1]]) != digest
+    assert approvals.digest("acme", asked[::-1]) == digest
 
 
 @pytest.mark.parametrize(
@@ -111,8 +114,8 @@ def test_the_epsilon_that_was_approved_is_for_the_whole_campaign(path: Path) -> 
     approve(path)
     said = [ask(path, f"spring/7/{i}", 0.2, asker="acme", model="v1") for i in range(3)]
     assert said == ["answered", "answered", "awaiting_approval"]
-    [(terms, _)] = privcal.Ledger(path).waiting()
-    assert terms.nano == 6 * NANO // 10  # what was charged, and what it asks for
+    [(proposal, _)] = privcal.Ledger(path).waiting()
+    assert proposal.nano == 6 * NANO // 10  # what was charged, and what it asks for
     approve(path)
     assert ask(path, "spring/7/2", 0.2, asker="acme", model="v1") == "answered"
 
@@ -143,21 +146,21 @@ def test_an_offer_that_changes_after_the_owner_looked_is_not_approved(path: Path
 def test_a_question_does_not_hide_the_offer_that_waits(path: Path) -> None:
     offer(path)
     ask(path, "spring/0/0", asker="acme", model="v1")
-    [(terms, _)] = privcal.Ledger(path).waiting()
-    assert terms.requests == 2
+    [(proposal, _)] = privcal.Ledger(path).waiting()
+    assert proposal.requests == 2
 
 
 def test_nobody_can_fill_the_disk_or_hide_others_by_waiting() -> None:
     ledger = privcal.Ledger.in_memory(privcal.Policy(approve=True))
 
     def wait(campaign: str, asker: str) -> None:
-        asked = [Asking(Key(asker, campaign), Gap(), NANO // 4)]
-        assert ledger.reserve(asker, campaign, asked, ledger.policy) == "awaiting_approval"
+        asked = [Question.of(Gap(), 0.25, campaign)]
+        assert ledger.reserve(asked, asker, ledger.policy) == "awaiting_approval"
 
     wait("mine", "acme")
     for n in range(3 * WAITING_OF_ONE):
         wait(f"c{n}", "eve")
-    names = [(terms.asker, terms.campaign) for terms, _ in ledger.waiting()]
+    names = [(proposal.asker, proposal.campaign) for proposal, _ in ledger.waiting()]
     newest = range(2 * WAITING_OF_ONE, 3 * WAITING_OF_ONE)
     assert names == [("acme", "mine"), *(("eve", f"c{n}") for n in newest)]
     for n in range(WAITING):  # where anybody may ask, under any name
@@ -170,7 +173,7 @@ def test_whoever_may_not_ask_is_not_noted(path: Path) -> None:
     ledger.set_policy(replace(ledger.policy, askers=("acme",)))
     assert offer(path, asker="eve") == "asker"
     assert ask(path, "spring", asker="eve") == "asker"
-    assert ask(path, "spring", asker="acme", model="\x1b[31m") == "bad_request"
+    assert source(path).offer([forged(questions()[0], model="\x1b[31m")], "acme") == "bad_request"
     assert ledger.waiting() == []
 
 
@@ -228,9 +231,9 @@ def test_a_calibration_waits_for_its_owner_and_then_goes_through(path: Path) -> 
     ):
         run()
     assert one.spent == 0
-    [(terms, _)] = privcal.Ledger(path).waiting()
+    [(proposal, _)] = privcal.Ledger(path).waiting()
     # The two can compare it, and the asker knows under which name to ask again.
-    assert f"--campaign spring); the digest of its questions is {terms.digest}" in str(
+    assert f"--campaign spring); the digest of its questions is {proposal.digest}" in str(
         stopped.value
     )
     approve(path)

@@ -14,7 +14,9 @@ import pytest
 import privcal
 from privcal.privacy import ledger as ledger_module
 from privcal.queries import CellHistogram, Gap
+from privcal.question import Question
 from tests.conftest import random_scores
+from tests.support.questions import named
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -34,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 def ask(path: Path, request: str) -> list[float]:
     one = privcal.Source(random_scores(9), ledger=path)
-    return one.answer(CellHistogram(), 0.1, request, "acme").values.tolist()
+    return one.answer(named(request, CellHistogram(), 0.1), "acme").values.tolist()
 
 
 def exported(run: Run, path: Path, *more: object) -> list[dict[str, Any]]:
@@ -136,7 +138,7 @@ def test_a_damaged_chain_is_not_exported_as_whole(path: Path, run: Run) -> None:
 
 def test_an_entry_cut_off_at_the_end_shows_in_the_head(path: Path, run: Run) -> None:
     whole = exported(run, path)
-    privcal.Source(random_scores(9), ledger=path).answer(Gap(), 0.1, "late")
+    privcal.Source(random_scores(9), ledger=path).answer(Question.of(Gap(), 0.1, "late"))
     with sqlite3.connect(path) as db:
         db.execute("DELETE FROM entry WHERE seq >= 6")
     cut = exported(run, path)

@@ -14,6 +14,7 @@ from privcal.privacy import mechanism
 from privcal.privacy.epsilon import NANO, split, to_nano
 from privcal.privacy.mechanism import add_noise, noise_scale
 from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Hats, Histogram, Nll, Query
+from privcal.question import Question
 from tests.conftest import random_scores
 
 # Chance of a false alarm of one test, and the error in the scale that must not escape.
@@ -82,7 +83,7 @@ def test_a_source_hands_its_own_sensitivity_and_the_epsilon_charged_to_the_mecha
     source = privcal.Source(random_scores(10, person=person), policy, ledger=None)
     shares = split(NANO, shrinkages + 1)
     for place, nano in enumerate(shares):
-        source.answer(query, Fraction(nano, NANO), f"r/0/{place}")
+        source.answer(Question("r", 0, place, nano, query))
     unit = query.sensitivity * (rows_per_person or 1)
     assert seen == [
         (int(np.ceil(query.sensitivity * GRID)) * (rows_per_person or 1), n) for n in shares
@@ -101,7 +102,7 @@ def test_the_noise_in_answers_has_the_right_scale(query: Query, shrinkages: int)
     source = privcal.Source(random_scores(0), privcal.Policy(epsilon=1000), ledger=None)
     epsilon = to_nano(1) // (shrinkages + 1)
     noise = np.concatenate(
-        [source.answer(query, Fraction(epsilon, NANO), f"r/0/{i}").values for i in range(30)]
+        [source.answer(Question("r", 0, i, epsilon, query)).values for i in range(30)]
     )
     scale = query.sensitivity * NANO / epsilon
     test = stats.kstest(noise, stats.laplace(scale=scale).cdf)
@@ -141,7 +142,7 @@ def _draws(_: int) -> list[int]:
     return add_noise(np.zeros(20, np.int64), 2**40, NANO)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_two_processes_never_share_a_random_stream(start: str) -> None:
     _draws(0)  # a forked child inherits whatever state there is by now
     with multiprocessing.get_context(start).Pool(4) as pool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import privcal
 from privcal.calibrate import SourceDropped
-from privcal.privacy.epsilon import NANO, to_nano
-from privcal.privacy.ledger import Asking, Key
-from privcal.privacy.reservations import AT_ONCE, RESERVED_FOR
+from privcal.privacy.epsilon import NANO
+from privcal.privacy.reservations import RESERVATIONS_OF_ONE, RESERVED_FOR
 from privcal.queries import Gap, Nll
+from privcal.question import Question
 from tests.conftest import random_scores
+from tests.support.questions import forged, named
 
 
 class Clock:
@@ -37,7 +39,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("privcal.privacy.ledger._now", clock)
+    monkeypatch.setattr("privcal.privacy.chain.now", clock)
     return clock
 
 
@@ -51,22 +53,21 @@ def source(path: Path) -> privcal.Source:
     return privcal.Source(random_scores(9), ledger=path)
 
 
-def questions(campaign: str, epsilon: float, count: int = 1, asker: str = "local") -> list[Asking]:
-    nano = to_nano(epsilon)
-    return [Asking(Key(asker, campaign, 0, i), Gap(1 + i / 10), nano) for i in range(count)]
+def questions(campaign: str, epsilon: float, count: int = 1) -> list[Question]:
+    return [Question.of(Gap(1 + i / 10), epsilon, campaign, index=i) for i in range(count)]
 
 
 def offer(
     path: Path, campaign: str, epsilon: float, count: int = 1, asker: str = "local"
 ) -> str | None:
-    return source(path).offer(questions(campaign, epsilon, count, asker), campaign, asker)
+    return source(path).offer(questions(campaign, epsilon, count), asker)
 
 
 def ask(path: Path, request: str, epsilon: float, asker: str = "local") -> str:
     """The code of a refusal, or "answered"."""
-    query = Gap(1 + Key.parse(asker, request).index / 10)
+    question = named(request, Gap(), epsilon)
     try:
-        source(path).answer(query, epsilon, request, asker)
+        source(path).answer(replace(question, query=Gap(1 + question.index / 10)), asker)
     except privcal.Refused as refused:
         return refused.code
     return "answered"
@@ -109,9 +110,9 @@ def test_what_was_charged_is_no_longer_reserved(path: Path) -> None:
 
 def test_a_released_reservation_is_free_for_others(path: Path) -> None:
     assert offer(path, "first", 0.8) is None
-    source(path).release("local", "first")
+    source(path).release("first")
     assert offer(path, "second", 1.0) is None
-    source(path).release("local", "never reserved")
+    source(path).release("never reserved")
     assert ask(path, "third", 0.1) == "reserved"
 
 
@@ -132,46 +133,53 @@ def test_a_campaign_that_is_all_answered_reserves_nothing(path: Path) -> None:
 
 def test_whoever_is_refused_by_the_policy_reserves_nothing(path: Path) -> None:
     rules(path, askers=["acme"], queries=["nll"], model="v1", epsilon_per_request=0.5)
-    nll = [Asking(Key("acme", "c"), Nll(), NANO // 4)]
-    for asked, more, code in (
-        (questions("c", 0.25), {}, "asker"),
-        (questions("c", 0.25, asker="acme"), {"asker": "acme"}, "query"),
-        (nll, {"asker": "acme", "model": "v2"}, "model"),
-        ([Asking(Key("acme", "c"), Nll(), NANO)], {"asker": "acme"}, "over_request_limit"),
-        ([Asking(Key("acme", "c"), Nll(), 1)], {"asker": "acme"}, "under_minimum"),
-        (nll, {"asker": "eve"}, "asker"),
+    nll = Question.of(Nll(), 0.25, "c", model="v1")
+    for question, asker, code in (
+        (Question.of(Gap(), 0.25, "c"), "local", "asker"),
+        (Question.of(Gap(), 0.25, "c"), "acme", "query"),
+        (replace(nll, model="v2"), "acme", "model"),
+        (replace(nll, nano_epsilon=NANO), "acme", "over_request_limit"),
+        (replace(nll, nano_epsilon=1), "acme", "under_minimum"),
+        (nll, "eve", "asker"),
     ):
-        assert source(path).offer(asked, "c", **more) == code
+        assert source(path).offer([question], asker) == code
         assert privcal.Ledger(path).reserved() == []
-    assert source(path).offer(nll, "c", "acme", "v1") is None
+    assert source(path).offer([nll], "acme") is None
 
 
-def test_an_offer_speaks_for_its_own_campaign_and_asker_only(path: Path) -> None:
-    assert source(path).offer(questions("other", 0.1), "c") == "bad_request"
-    assert source(path).offer(questions("c", 0.1, asker="eve"), "c", "local") == "bad_request"
-    assert source(path).offer(questions("c", 0.1) * 2, "c") == "bad_request"
-    assert source(path).offer(questions("c", 0.1), "c", model="a\x1b[2Jb") == "bad_request"
-    assert source(path).offer(["not a question"], "c") == "bad_request"  # type: ignore[list-item]
+def test_an_offer_is_of_one_campaign_about_one_model_and_no_question_comes_twice(
+    path: Path,
+) -> None:
+    [first, second] = questions("c", 0.1, 2)
+    for asked in (
+        [first, replace(second, campaign="other")],
+        [first, replace(second, model="v2")],
+        [first, first],
+        [first, forged(second, model="a\x1b[2Jb")],
+        ["not a question"],
+        [],
+    ):
+        assert source(path).offer(asked) == "bad_request"  # type: ignore[arg-type]
     assert privcal.Ledger(path).reserved() == []
 
 
 def test_what_is_refused_takes_no_reservation_from_its_asker(path: Path) -> None:
-    for n in range(AT_ONCE):
+    for n in range(RESERVATIONS_OF_ONE):
         assert offer(path, f"c{n}", 0.01) is None
     assert offer(path, "too much", 0.6, count=2) == "over_budget"
     assert {one.campaign for one in privcal.Ledger(path).reserved()} == {
-        f"c{n}" for n in range(AT_ONCE)
+        f"c{n}" for n in range(RESERVATIONS_OF_ONE)
     }
 
 
 def test_one_asker_has_few_reservations_and_is_not_locked_out_by_runs_that_died(path: Path) -> None:
-    for n in range(AT_ONCE):
+    for n in range(RESERVATIONS_OF_ONE):
         assert offer(path, f"c{n}", 0.01) is None
     assert offer(path, "c", 0.01, asker="acme") is None
     assert offer(path, "one more", 0.01) is None
     held = [(one.asker, one.campaign) for one in privcal.Ledger(path).reserved()]
     assert ("local", "c0") not in held, "the one idle for longest made way"
-    assert len(held) == AT_ONCE + 1
+    assert len(held) == RESERVATIONS_OF_ONE + 1
     assert ("acme", "c") in held, "nobody else's did"
     assert ask(path, "c0", 0.01) == "answered"  # there is budget, and it may be asked
 
@@ -324,7 +332,7 @@ def test_a_ledger_from_before_there_were_reservations_goes_on(path: Path) -> Non
         db.execute("DROP TABLE waiting")
     assert privcal.Ledger(path).reserved() == []
     assert privcal.Ledger(path).waiting() == []
-    source(path).release("local", "none")
+    source(path).release("none")
     assert ask(path, "a", 0.1) == "answered"
     assert offer(path, "b", 0.9) is None
     assert ask(path, "c", 0.1) == "reserved"
@@ -355,7 +363,7 @@ class Campaigns(RuleBasedStateMachine):
         self.ledger = privcal.Ledger.in_memory(self.policy, unit="person")
         self.clock = Clock()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("privcal.privacy.ledger._now", self.clock)
+        self.patch.setattr("privcal.privacy.chain.now", self.clock)
         self.promised: dict[tuple[str, str], tuple[int, datetime]] = {}
         self.since: dict[tuple[str, str], int] = {}
         self.charged: list[tuple[str, int]] = []
@@ -371,14 +379,14 @@ class Campaigns(RuleBasedStateMachine):
             if left and abs(self.clock.time - seen) < timedelta(seconds=RESERVED_FOR)
         }
 
-    def key(self, who: tuple[str, str]) -> Key:
-        return Key(*who, len(self.charged), 0)
+    def question(self, campaign: str, nano: int) -> Question:
+        return Question(campaign, len(self.charged), 0, nano, Gap())
 
     @rule(who=names, nano=amounts)
     def reserve(self, who: tuple[str, str], nano: int) -> None:
         still = who in self.live()
-        asked = [Asking(self.key(who), Gap(), nano)]
-        if self.ledger.reserve(*who, asked, self.policy) is None:
+        asker, campaign = who
+        if self.ledger.reserve([self.question(campaign, nano)], asker, self.policy) is None:
             if still:  # to offer again makes it no longer
                 self.promised[who] = (nano, self.promised[who][1])
             else:
@@ -389,7 +397,7 @@ class Campaigns(RuleBasedStateMachine):
     def charge(self, who: tuple[str, str], nano: int) -> None:
         left = self.live().get(who, 0)
         try:
-            self.ledger.charge(Asking(self.key(who), Gap(), nano), self.policy)
+            self.ledger.charge(self.question(who[1], nano), who[0], self.policy)
         except privcal.Refused as refused:
             if nano <= left or refused.code not in ("over_budget", "reserved"):
                 raise  # a campaign is never refused what it has reserved
@@ -400,7 +408,7 @@ class Campaigns(RuleBasedStateMachine):
 
     @rule(who=names)
     def release(self, who: tuple[str, str]) -> None:
-        self.ledger.release(*who)
+        self.ledger.release(who[1], who[0])
         self.promised.pop(who, None)
 
     @rule(seconds=st.sampled_from([1, 50, 149, 150, 5000]))
@@ -439,8 +447,8 @@ class CampaignsOfPersons(Campaigns):
 
 Campaigns.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 CampaignsOfPersons.TestCase.settings = Campaigns.TestCase.settings
-TestCampaigns = Campaigns.TestCase
-TestCampaignsOfPersons = CampaignsOfPersons.TestCase
+TestCampaigns = pytest.mark.slow(Campaigns.TestCase)
+TestCampaignsOfPersons = pytest.mark.slow(CampaignsOfPersons.TestCase)
 
 
 # --- each person's own budget ----------------------------------------------------------------
@@ -462,17 +470,17 @@ def test_whoever_was_new_when_a_campaign_reserved_counts_in_all_of_it(
         lambda *args: counted.append(len(may := real(*args))) or may,
     )
     first = questions("first", 0.3, 2)
-    assert ward.offer(first, "first") is None
-    ward.answer(first[0].query, 0.3, "first/0/0")
-    assert ward.offer(questions("second", 0.5), "second") == "reserved"
+    assert ward.offer(first) is None
+    ward.answer(first[0])
+    assert ward.offer(questions("second", 0.5)) == "reserved"
     with pytest.raises(privcal.Refused, match="reserved"):
-        ward.answer(Gap(), 0.5, "second")
-    assert ward.offer(questions("second", 0.4), "second") is None
-    ward.answer(Gap(), 0.4, "second")
-    ward.answer(first[1].query, 0.3, "first/0/1")
+        ward.answer(Question.of(Gap(), 0.5, "second"))
+    assert ward.offer(questions("second", 0.4)) is None
+    ward.answer(Question.of(Gap(), 0.4, "second"))
+    ward.answer(first[1])
     assert counted == [3, 3, 3]
     # All of the old ones have paid 1; newcomers are who a third campaign is for.
-    assert ward.offer(questions("third", 1.0), "third") is None
+    assert ward.offer(questions("third", 1.0)) is None
 
 
 def test_a_small_old_reservation_does_not_use_up_the_budget_of_newcomers(clock: Clock) -> None:
@@ -481,7 +489,7 @@ def test_a_small_old_reservation_does_not_use_up_the_budget_of_newcomers(clock: 
     ledger = privcal.Ledger.in_memory(policy, unit="person")
 
     def offer(campaign: str, epsilon: float) -> str | None:
-        return ledger.reserve("a", campaign, questions(campaign, epsilon, asker="a"), policy)
+        return ledger.reserve(questions(campaign, epsilon), "a", policy)
 
     for month in range(4):
         assert offer("holds on", 0.01) is None
@@ -490,8 +498,8 @@ def test_a_small_old_reservation_does_not_use_up_the_budget_of_newcomers(clock: 
         assert offer("holds on", 0.01) is None  # again
         clock.later(1)
         assert offer(f"month {month}", 1.0) is None
-        asked = questions(f"month {month}", 1.0, asker="a")
-        assert ledger.charge(asked[0], policy) is None
+        [question] = questions(f"month {month}", 1.0)
+        assert ledger.charge(question, "a", policy) is None
 
 
 # --- runs -----------------------------------------------------------------------------------
@@ -571,14 +579,13 @@ def test_a_run_that_was_killed_goes_on_and_another_is_told_why_and_for_how_long(
     ):
         privcal.calibrate([source(path)], "one-hot-binning", 0.3)
     assert source(path).ledger.nano_spent == 0
-    source(path).release("local", "killed")
-    first = [Asking(Key("local", "again", 0, 0), Gap(), NANO)]
-    assert source(path).offer(first, "again") is None
+    source(path).release("killed")
+    assert offer(path, "again", 1.0) is None
     privcal.calibrate([source(path)], "one-hot-binning", 1.0, campaign="again")
 
 
 def test_reservations_are_removed_by_nothing_but_time_and_their_own_campaign(path: Path) -> None:
     assert offer(path, "first", 0.4) is None
-    privcal.Ledger(path).release("eve", "first")  # of the same name, somebody else's
+    privcal.Ledger(path).release("first", "eve")  # of the same name, somebody else's
     assert ask(path, "second", 0.7) == "reserved"
     assert RESERVED_FOR == 150

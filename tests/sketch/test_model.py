@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from privcal.errors import InputError
 from privcal.scores import Scores
-from privcal.sketch import Estimate, Reading, evaluate_privately
+from privcal.sketch import Estimate, SketchReader, evaluate_privately
 from privcal.sketch.evaluation import _finer
-from privcal.sketch.model import ALONE, Model, Posterior, with_public
+from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, with_public
 
 MODELS = {"public": Model(with_public(4.0)), "many classes": Model(with_public(1.5))}
-MODELS["alone"] = Model(ALONE)
+MODELS["alone"] = Model(WITHOUT_PUBLIC)
 
 
 @pytest.fixture(params=MODELS)
@@ -128,15 +128,17 @@ def test_a_million_rows_that_the_prior_did_not_expect_are_fitted(
     model = MODELS["alone"]
     rows = np.linspace(*scores, 1000)
     hats = np.mean(
-        [[hat(s, ALONE.knots, k) for k in range(len(ALONE.knots))] for s in rows], axis=0
+        [[hat(s, WITHOUT_PUBLIC.knots, k) for k in range(len(WITHOUT_PUBLIC.knots))] for s in rows],
+        axis=0,
     )
     sketch = 5000 * np.concatenate([(1 - accuracy) * hats, accuracy * hats])
     fitted = model.fit(sketch[None], 200, 1e-4)
     expected, _, _ = model._expect(fitted.mean, fitted.log_rows)
-    right = expected[0, len(ALONE.knots) :].sum() / expected.sum()
+    right = expected[0, len(WITHOUT_PUBLIC.knots) :].sum() / expected.sum()
     assert right == pytest.approx(accuracy, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [(10, 10, 1.0), (50, 30, 1.0)])
 def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int, float]) -> None:
     """Pointwise, over rows: 93 to 97.5 % (less 2 % for the chance of 150 runs)."""
@@ -146,6 +148,7 @@ def test_bands_cover_as_often_as_they_say(model: Model, setting: tuple[int, int,
     assert 0.91 <= covered <= 0.985
 
 
+@pytest.mark.slow
 def test_bands_computed_with_too_little_noise_cover_too_little() -> None:
     """The test above would notice: the same, told that the noise is three times smaller."""
     model = MODELS["alone"]
@@ -268,6 +271,7 @@ def test_a_run_gets_the_same_curve_alone_and_in_a_batch(model: Model) -> None:
     st.floats(1e-12, 1e12),
     st.lists(st.floats(-1e9, 1e9), min_size=14, max_size=14),
 )
+@pytest.mark.slow
 def test_whatever_the_answer_the_curve_rises_and_is_finite(
     name: str, answers: int, noise: float, values: list[float]
 ) -> None:
@@ -286,7 +290,7 @@ def test_where_noise_drowns_the_data_the_prior_speaks(model: Model) -> None:
     averages = np.zeros((4, length))
     averages[1, -1], averages[2, -1], averages[3, 0] = below, above, -1000.0
     posterior = model.fit(averages, 10, noise)
-    assert posterior.clear.tolist() == [False, False, True, False]
+    assert posterior.informative.tolist() == [False, False, True, False]
     np.testing.assert_array_equal(posterior.curve[0], posterior.curve[1])
     np.testing.assert_array_equal(posterior.curve[0], posterior.curve[3])
     assert (posterior.curve[0] != posterior.curve[2]).any()
@@ -305,10 +309,14 @@ def test_the_priors_curve_is_its_mean_share_of_correct_rows() -> None:
     model = MODELS["alone"]
     prior = model.fit(np.zeros((1, 14)), 1, 1.0)
     s = model.grid
-    slope = math.exp(ALONE.slope[0])
+    slope = math.exp(WITHOUT_PUBLIC.slope[0])
     mean, variance = prior.log_odds
-    np.testing.assert_allclose(mean[0], slope * s + ALONE.level[0])
-    expected = (slope * ALONE.slope[1] * s) ** 2 + ALONE.level[1] ** 2 + ALONE.bend[0] ** 2
+    np.testing.assert_allclose(mean[0], slope * s + WITHOUT_PUBLIC.level[0])
+    expected = (
+        (slope * WITHOUT_PUBLIC.slope[1] * s) ** 2
+        + WITHOUT_PUBLIC.level[1] ** 2
+        + WITHOUT_PUBLIC.bend[0] ** 2
+    )
     np.testing.assert_allclose(variance[0], expected)
     unit = (np.arange(4000) + 0.5) / 4000
     normal = np.array([NormalDist().inv_cdf(u) for u in unit])
@@ -321,14 +329,14 @@ def test_scaling_all_logits_changes_nothing_where_public_rows_are_known() -> Non
     hidden = public(seed=1, rows=3000)
     found = []
     for scale in (1.0, 0.4, 2.5, 17.0):
-        reading = Reading.of(public(scale))
+        reader = SketchReader.of(public(scale))
         scores = Scores(logits=scale * hidden.outputs.array, labels=hidden.labels)
-        query = reading.query
+        query = reader.query
         sketch = query.contributions(scores).sum(query.length)[None] / 2**20 / 100
-        posterior = reading.read(sketch, 100, 2 / 100)
-        [curve] = posterior.maps(reading.temperature)
+        posterior = reader.read(sketch, 100, 2 / 100)
+        [curve] = posterior.maps(reader.temperature)
         found.append(curve.confidence(scores))
-        assert reading.temperature == pytest.approx(scale * Reading.of(public()).temperature)
+        assert reader.temperature == pytest.approx(scale * SketchReader.of(public()).temperature)
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], atol=1e-4)
 
@@ -336,33 +344,34 @@ def test_scaling_all_logits_changes_nothing_where_public_rows_are_known() -> Non
 def test_public_rows_that_say_nothing_are_refused() -> None:
     some = public()
     with pytest.raises(InputError, match="at least 50 rows, not 49"):
-        Reading.of(some.take(np.arange(49)))
+        SketchReader.of(some.take(np.arange(49)))
     right = some.take(np.nonzero(some.correct)[0][:60])
     with pytest.raises(InputError, match="all predicted rightly"):
-        Reading.of(right)
+        SketchReader.of(right)
     with pytest.raises(InputError, match="must be Scores"):
-        Reading.of(np.zeros((100, 3)))  # type: ignore[arg-type]
+        SketchReader.of(np.zeros((100, 3)))  # type: ignore[arg-type]
 
 
 def test_own_confidence_is_close_on_the_public_rows_themselves() -> None:
     some = public(rows=5000)
-    reading = Reading.of(some)
+    reader = SketchReader.of(some)
     from privcal.kernel import confidence, log_odds
 
-    s = log_odds(some.outputs, reading.temperature)
+    s = log_odds(some.outputs, reader.temperature)
     own = confidence(some.outputs, 1.0)
-    said = np.interp(s, reading.model.grid, reading.own_confidence)
+    said = np.interp(s, reader.model.grid, reader.own_confidence)
     assert abs((said - own).mean()) < 0.005
     assert np.abs(said - own).mean() < 0.03
 
 
 @pytest.mark.parametrize("rows", [20, 2000])
 @pytest.mark.parametrize("name", ["public", "alone"])
+@pytest.mark.slow
 def test_private_evaluation_covers_the_truth_it_estimates(name: str, rows: int) -> None:
     """Accuracy, mean confidence and ECE of hidden rows drawn from the model."""
     model = MODELS[name]
     own = 1 / (1 + np.exp(-1.5 * model.grid))
-    reading = Reading(model, 1.0, own)
+    reader = SketchReader(model, 1.0, own)
     runs = 40
     eta, density, sketch = simulate(model, 50, rows, 1.0, runs, seed=9)
     posterior = model.fit(sketch, 50, 2 / 50)
@@ -372,7 +381,7 @@ def test_private_evaluation_covers_the_truth_it_estimates(name: str, rows: int) 
     inside = dict.fromkeys(truth, 0)
     after = []
     for run in range(runs):
-        found = evaluate_privately(posterior, reading, run=run)
+        found = evaluate_privately(posterior, reader, run=run)
         for measure, values in truth.items():
             estimate = getattr(found, measure)
             inside[measure] += estimate.low <= values[run] <= estimate.high

@@ -13,7 +13,7 @@ from privcal import methods
 from privcal.kernel import log_odds
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.queries import GRID
-from privcal.sketch import Reading
+from privcal.sketch import SketchReader
 from privcal.study.cells import RankCells, tied_aurc
 from privcal.study.grids import Setting
 from privcal.study.measured import Measured
@@ -72,7 +72,7 @@ def test_without_noise_a_sketch_is_read_as_one_without_noise() -> None:
     scores = random_scores(400, seed=3)
     sim = Simulator(scores, [setting], 5, np.random.SeedSequence(5))
     found = sim.run(methods.make("sketch"), setting, np.random.SeedSequence(1))
-    reading = Reading.of()
+    reading = SketchReader.of()
     sums = sim.sums(reading.query)[:, 0] / (GRID * 6)
     maps = reading.read(sums, 6, 1e-9).maps(1.0)
     for value, expected in zip(found, sim.measure(maps, setting), strict=True):

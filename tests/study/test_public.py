@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -52,7 +53,8 @@ SEEN: list[privcal.Scores | None] = []
 def sketchy() -> Iterator[str]:
     @methods.register("sketchy")
     @dataclass(frozen=True)
-    class Sketchy:
+    class Sketchy(methods.Method):
+        takes_public: ClassVar[bool] = True
         public: privcal.Scores | None = None
 
         def run(self, batch: Batch) -> Rounds:

@@ -390,7 +390,7 @@ def test_bad_requests_are_told_before_any_work(archive: Path, grid: str) -> None
 def test_a_strangers_method_is_in_the_study(archive: Path, grid: str) -> None:
     @methods.register("stranger")
     @dataclass(frozen=True)
-    class Stranger:
+    class Stranger(methods.Method):
         def run(self, batch: Batch) -> Rounds:
             [gap] = yield [Ask(Gap(), batch.nano_epsilon, np.ones(batch.runs))]
             return [TemperatureMap(t) for t in np.where(gap[:, 0] < 0, 2.0, 1.0)]

@@ -1,7 +1,7 @@
 """The corruptions written the slow and obvious way: one image at a time, in float64.
 
-A function takes one image (side, side, 3) of uint8, its random draws and the constants, and
-returns levels before they are cut to whole numbers. The draws come from the package's own
+A function takes one image (side, side, 3) of uint8, its random numbers and the constants, and
+returns levels before they are cut to whole numbers. The numbers come from the package's own
 counters, in the same order; nothing else does, the constants included.
 """
 
@@ -64,22 +64,22 @@ def cut(levels):
     return np.floor(np.clip(levels + 1 / 1024, 0, 255))
 
 
-def gaussian_noise(image, draws, c):
-    return (image / 255 + c * taken(draws.normal(*image.shape))) * 255
+def gaussian_noise(image, rng, c):
+    return (image / 255 + c * taken(rng.normal(*image.shape))) * 255
 
 
-def shot_noise(image, draws, c):
-    return stats.poisson.ppf(taken(draws.uniform(*image.shape)), image / 255 * c) / c * 255
+def shot_noise(image, rng, c):
+    return stats.poisson.ppf(taken(rng.uniform(*image.shape)), image / 255 * c) / c * 255
 
 
-def impulse_noise(image, draws, c):
-    u, out = taken(draws.uniform(*image.shape)), image.astype(float)
+def impulse_noise(image, rng, c):
+    u, out = taken(rng.uniform(*image.shape)), image.astype(float)
     out[u < c] = 255
     out[u < c / 2] = 0
     return out
 
 
-def defocus_blur(image, draws, radius, alias):
+def defocus_blur(image, rng, radius, alias):
     x, y = np.meshgrid(np.arange(-8, 9), np.arange(-8, 9))
     disk = (x**2 + y**2 <= radius**2).astype(float)
     tap = np.exp(-(np.array([-1.0, 0, 1]) ** 2) / (2 * alias**2))
@@ -92,11 +92,11 @@ def bell_blur(image, sigma):
     return ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest", truncate=4.0)
 
 
-def glass_blur(image, draws, sigma, delta, iterations):
+def glass_blur(image, rng, sigma, delta, iterations):
     x, side, delta = cut(bell_blur(image.astype(float), sigma)), len(image), int(delta)
     for _ in range(int(iterations)):
         count = side - 2 * delta
-        steps = taken(draws.whole(-delta, delta, 2, count, count))
+        steps = taken(rng.whole(-delta, delta, 2, count, count))
         for h in range(side - delta, delta, -1):
             for w in range(side - delta, delta, -1):
                 dy, dx = steps[:, h - delta - 1, w - delta - 1]
@@ -118,8 +118,8 @@ def moved(image, radius, sigma, angle):
     return np.floor(out + 0.5)
 
 
-def motion_blur(image, draws, radius, sigma):
-    return moved(image.astype(float), radius, sigma, taken(draws.between(-np.pi / 4, np.pi / 4)))
+def motion_blur(image, rng, radius, sigma):
+    return moved(image.astype(float), radius, sigma, taken(rng.between(-np.pi / 4, np.pi / 4)))
 
 
 def zoomed(image, z):
@@ -132,34 +132,34 @@ def zoomed(image, z):
     return out[trim : trim + side, trim : trim + side]
 
 
-def zoom_blur(image, draws, stop):
+def zoom_blur(image, rng, stop):
     x, zooms = image.astype(float), np.arange(1, stop, 0.01)
     return (x + sum(zoomed(x, z) for z in zooms)) / (len(zooms) + 1)
 
 
-def snow(image, draws, loc, scale, zoom, threshold, radius, sigma, mix):
+def snow(image, rng, loc, scale, zoom, threshold, radius, sigma, mix):
     x, side = image / 255, len(image)
-    layer = zoomed(loc + scale * taken(draws.normal(side, side, 1)), zoom)
+    layer = zoomed(loc + scale * taken(rng.normal(side, side, 1)), zoom)
     layer[layer < threshold] = 0
-    angle = taken(draws.between(-0.75 * np.pi, -0.25 * np.pi))
+    angle = taken(rng.between(-0.75 * np.pi, -0.25 * np.pi))
     layer = moved(cut(np.clip(layer, 0, 1) * 255), radius, sigma, angle) / 255
     gray = (x @ [0.299, 0.587, 0.114])[:, :, None]
     x = mix * x + (1 - mix) * np.maximum(x, gray * 1.5 + 0.5)
     return (x + layer + np.rot90(layer, 2)) * 255
 
 
-def frost(image, draws, a, b, pictures):
+def frost(image, rng, a, b, frost_images):
     side = len(image)
     factor = 0.2 if side == 32 else 0.3
-    choice, down, right = taken(draws.uniform(3))
-    picture = pictures[int(choice * min(5, len(pictures)))].numpy().astype(float)
-    height, width = (round(factor * size) for size in picture.shape[:2])
+    choice, down, right = taken(rng.uniform(3))
+    frosted = frost_images[int(choice * min(5, len(frost_images)))].numpy().astype(float)
+    height, width = (round(factor * size) for size in frosted.shape[:2])
     top, left = int(down * max(height - side, 1)), int(right * max(width - side, 1))
     ys = (np.arange(top, top + side) + 0.5) / factor - 0.5
     xs = (np.arange(left, left + side) + 0.5) / factor - 0.5
     where = np.meshgrid(ys, xs, indexing="ij")
     crop = [
-        ndimage.map_coordinates(picture[:, :, c], where, order=1, mode="nearest") for c in range(3)
+        ndimage.map_coordinates(frosted[:, :, c], where, order=1, mode="nearest") for c in range(3)
     ]
     return a * image + b * cut(np.stack(crop, axis=2) + 0.5)
 
@@ -183,13 +183,13 @@ def plasma(noise, decay):
     return (p - p.min()) / (p.max() - p.min())
 
 
-def fog(image, draws, a, decay):
+def fog(image, rng, a, decay):
     x, m = image / 255, image.max() / 255
-    p = plasma(taken(draws.between(-1, 1, len(image), len(image))), decay)
+    p = plasma(taken(rng.between(-1, 1, len(image), len(image))), decay)
     return (x + a * p[:, :, None]) * m / (m + a) * 255
 
 
-def brightness(image, draws, c):
+def brightness(image, rng, c):
     out = np.empty(image.shape)
     for place in np.ndindex(*image.shape[:2]):
         h, s, v = colorsys.rgb_to_hsv(*(image[place] / 255))
@@ -197,7 +197,7 @@ def brightness(image, draws, c):
     return out * 255
 
 
-def contrast(image, draws, c):
+def contrast(image, rng, c):
     mean = image.mean(axis=(0, 1))
     return (image - mean) * c + mean
 
@@ -210,18 +210,18 @@ def read(image, rows, columns, mode):
     return np.stack(channels, axis=2)
 
 
-def elastic_transform(image, draws, alpha, sigma, affine):
+def elastic_transform(image, rng, alpha, sigma, affine):
     side = len(image)
     c, s = side // 2, side // 3
     old = np.array([[c + s, c + s], [c + s, c - s], [c - s, c - s]], float)
-    new = old + taken(draws.between(-affine * side, affine * side, 3, 2))
+    new = old + taken(rng.between(-affine * side, affine * side, 3, 2))
     inverse = np.linalg.solve(np.column_stack([new, np.ones(3)]), old)  # rows: x, y, 1
     y, x = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
     columns, rows = (np.stack([x, y, np.ones_like(x)], axis=2) @ inverse).transpose(2, 0, 1)
     warped = read(image.astype(float), rows, columns, "mirror")
     if alpha == 0:
         return warped
-    field = taken(draws.between(-1, 1, side, side, 2))
+    field = taken(rng.between(-1, 1, side, side, 2))
     dx, dy = (
         alpha * side * ndimage.gaussian_filter(f, sigma * side, mode="reflect", truncate=3)
         for f in (field[:, :, 0], field[:, :, 1])
@@ -229,13 +229,13 @@ def elastic_transform(image, draws, alpha, sigma, affine):
     return read(warped, y + dy, x + dx, "reflect")
 
 
-def pixelate(image, draws, c):
+def pixelate(image, rng, c):
     small = int(len(image) * c)
-    picture = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
-    return np.asarray(picture.resize(image.shape[:2], Image.Resampling.BOX))
+    reduced = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
+    return np.asarray(reduced.resize(image.shape[:2], Image.Resampling.BOX))
 
 
-def jpeg_compression(image, draws, quality):
+def jpeg_compression(image, rng, quality):
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=int(quality))
     return np.asarray(Image.open(buffer))

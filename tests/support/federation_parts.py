@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from privcal.calibrate import Question
 from privcal.datasets import cifar10c
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
@@ -18,6 +17,7 @@ from privcal.federation.one_machine.demo import free_port
 from privcal.federation.shared.messages import Request, Signer
 from privcal.federation.shared.sealing import SealingKey
 from privcal.queries import Gap, Query
+from privcal.question import Question
 
 ANN, BOB, SERVER = "ann@lab.org", "bob@lab.org", "localhost"
 MODEL = "resnet50-v3"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from privcal.datasets.names import CIFAR10, CIFAR100, CORRUPTIONS
+from privcal.images.names import CIFAR10, CIFAR100, CORRUPTIONS
 
 WNIDS = ("n01443537", "n01629819", "n02085620")
 
@@ -121,11 +121,11 @@ def _png(path, pixels):
     Image.fromarray(pixels.reshape(len(pixels), 1024, 3)).save(path)
 
 
-# --- Pictures -------------------------------------------------------------------------------------
+# --- Image files ----------------------------------------------------------------------------------
 
 
 def jpeg(path: Path, seed, size=(224, 224), mode="RGB", kind="JPEG") -> Path:
-    """A smooth picture of its own, in some mode."""
+    """A smooth image of its own, in some mode."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def imagenet_c(root: Path, names=("snow", "gaussian_noise"), size=(224, 224), gr
         for severity in range(1, 6):
             for b, wnid in enumerate(WNIDS):
                 for i in range(2):
-                    picture = f"ILSVRC2012_val_{9 - b}{i}.JPEG"
-                    place = above / name / str(severity) / wnid / picture
+                    file = f"ILSVRC2012_val_{9 - b}{i}.JPEG"
+                    place = above / name / str(severity) / wnid / file
                     jpeg(place, (5, a, severity, b, i), size)
     return root

@@ -104,8 +104,8 @@ def elementwise() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
-    if left := set(found) & set(os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split()):
+    features = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    if left := set(features) & set(os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split()):
         print(f"not disabled: {left}")
     for problem in elementwise():
         print(problem)

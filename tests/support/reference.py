@@ -72,9 +72,9 @@ def moments_at(logits, temperature):
     top = max(logits)
     z = [logit - top for logit in logits]
     p = probabilities_at(logits, temperature)
-    held = [(pi, zi) for pi, zi in zip(p, z, strict=True) if pi > 0]
-    mean = math.fsum(pi * zi for pi, zi in held)
-    variance = math.fsum(pi * (zi - mean) ** 2 for pi, zi in held)
+    pairs = [(pi, zi) for pi, zi in zip(p, z, strict=True) if pi > 0]
+    mean = math.fsum(pi * zi for pi, zi in pairs)
+    variance = math.fsum(pi * (zi - mean) ** 2 for pi, zi in pairs)
     return 1 / max(p), mean, variance
 
 
@@ -213,10 +213,10 @@ def best_temperature(objective, logits, labels, bounds):
 
 def least_nll(logits, labels, bounds):
     """The least mean NLL over T, found without its derivative."""
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda log_t: mean_nll(logits, labels, math.exp(log_t)),
         bounds=[math.log(t) for t in bounds],
         method="bounded",
         options={"xatol": 1e-9},
     )
-    return found.fun
+    return minimum.fun

@@ -8,8 +8,7 @@ from typing import Any
 from privcal.advise.plan import PRIOR, UNCALIBRATED, Figure, Plan, Repeated
 from privcal.advise.words import spoken
 from privcal.errors import InputError
-from privcal.files import replacing
-from privcal.plots import check_picture
+from privcal.plots import check_picture, save_figure
 from privcal.study.styles import Style, styles
 
 NAMES = {"ece": "expected ECE", "brier": "expected Brier score"}
@@ -20,14 +19,12 @@ _BUDGETS = {"person": Style("#882255", "o"), "population": Style("#0072B2", "s")
 
 def save_plan(path: Path, plan: Plan) -> None:
     """Two panels, ECE and Brier score; a band for the recommended method only."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
     check_picture(path)
     if plan.search is None and plan.repeated is None:
         raise InputError("there is only one point to draw; plan with a target or with sweep=True")
     canvas = Canvas(figsize=(10.5, 5.2), layout="constrained")
-    FigureCanvasAgg(canvas)
     canvas.suptitle(
         f"{_setting(plan)}: mean over {len(plan.basis.shifts)} shifts of {plan.basis.dataset}",
         fontsize=12,
@@ -44,8 +41,7 @@ def save_plan(path: Path, plan: Plan) -> None:
         _limits(axis, plan, measure)
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
-    with replacing(path) as part:
-        canvas.savefig(part, dpi=150)
+    save_figure(path, canvas)
 
 
 def _panel(axis: Any, plan: Plan, measure: str) -> None:

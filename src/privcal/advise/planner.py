@@ -19,7 +19,7 @@ from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.privacy.epsilon import to_nano
 from privcal.scores import Scores
-from privcal.sketch.reading import Reading
+from privcal.sketch.reader import SketchReader
 from privcal.study.archive import Archive, read_archive
 from privcal.study.run import CLEAN
 
@@ -229,13 +229,13 @@ def _public(public: Scores | None, archive: Archive, shift: str) -> Public | Non
         raise InputError(
             "public rows are simulated by clean rows of the archive, and it holds no shift 'clean'"
         )
-    reading = Reading.of(public)
+    reader = SketchReader.of(public)
     own = confidence(public.outputs, 1.0)
     return Public(
         rows=len(public),
         accuracy=float(public.correct.mean()),
         ece=ece(own, public.correct),
-        temperature=reading.temperature,
+        temperature=reader.temperature,
         simulated=min(len(public), MAX_PUBLIC, len(archive.scores(shift)) // 2),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,13 @@ from privcal import methods
 from privcal.advise.plan import ONE_SOURCE, PRIOR, UNCALIBRATED, Expected, Figure, Point
 from privcal.advise.population import Draws, Measured, Population, stream
 from privcal.errors import InputError
-from privcal.kernel import default_threads
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
 from privcal.scores import IntArray, Scores
-from privcal.sketch.reading import Reading
+from privcal.sketch.reader import SketchReader
 from privcal.study.archive import Archive
 from privcal.study.run import CLEAN, PUBLIC, Variant
+from privcal.threads import default_threads
 
 MAX_PUBLIC = 2000
 """More clean rows than this are not simulated: they would hardly say more."""
@@ -127,7 +127,7 @@ def _shift(task: Task, shift: str, tell: Callable[[], None]) -> tuple[list[list[
         for label, method in contestants:
             rng = stream(task.seed, shift, label, sources, samples, epsilon)
             maps = draws.run(method, epsilon, rng)
-            here.append(Outcome(label, True, population.measure(maps), _unclear(method, maps)))
+            here.append(Outcome(label, True, population.measure(maps), _unclear(maps)))
         found.append(here)
         tell()
     return found, len(population.scores)
@@ -143,19 +143,19 @@ def _without_answers(
         return Measured(ece.repeat(task.trials), brier.repeat(task.trials))
 
     yield UNCALIBRATED, same(TemperatureMap(1.0))
-    yield PRIOR, same(_prior(Reading.of()))
+    yield PRIOR, same(_prior(SketchReader.of()))
     if public is not None:
         label = Variant(PRIOR, ((PUBLIC, len(public)),)).label
-        yield label, same(_prior(Reading.of(public)))
+        yield label, same(_prior(SketchReader.of(public)))
     rng = stream(task.seed, shift, ONE_SOURCE, task.samples)
     fitted = population.own_fit(population.draw(rng, task.trials, task.samples))
     yield ONE_SOURCE, population.measure([TemperatureMap(t) for t in fitted])
 
 
-def _prior(reading: Reading) -> Map:
+def _prior(reader: SketchReader) -> Map:
     """What a sketch gives where its answer says nothing."""
-    nothing = np.zeros((1, reading.query.length))
-    return reading.read(nothing, 1, 1.0).maps(reading.temperature)[0]
+    nothing = np.zeros((1, reader.query.length))
+    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
 
 
 def _contestants(public: Scores | None) -> list[tuple[str, Method]]:
@@ -166,17 +166,16 @@ def _contestants(public: Scores | None) -> list[tuple[str, Method]]:
             continue
         method = methods.make(name)
         found.append((name, method))
-        if public is not None and PUBLIC in {f.name for f in fields(method)}:  # type: ignore[arg-type]
+        if public is not None and method.takes_public:
             label = Variant(name, ((PUBLIC, len(public)),)).label
             found.append((label, methods.make(name, public=public)))
     return found
 
 
-def _unclear(method: Method, maps: Sequence[Map]) -> float | None:
+def _unclear(maps: Sequence[Map]) -> float | None:
     """The share of trials in which the noise drowned the data, where the method says so."""
-    if not hasattr(method, "reading"):
-        return None
-    return float(np.mean(["note" in map.provenance for map in maps]))  # that of an unclear total
+    known = [map.informative for map in maps if map.informative is not None]
+    return float(np.mean(np.logical_not(known))) if known else None
 
 
 def _set_aside(task: Task, shift: str, size: int) -> tuple[Scores | None, IntArray]:
@@ -193,7 +192,7 @@ def _set_aside(task: Task, shift: str, size: int) -> tuple[Scores | None, IntArr
         order = rng.permutation(size)
         public = clean.take(order[: task.public_rows])
         try:
-            Reading.of(public)
+            SketchReader.of(public)
         except InputError as error:
             problem = error
         else:

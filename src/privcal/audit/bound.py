@@ -55,23 +55,23 @@ class Rule:
     def score(self, statistics: FloatArray, coin: BoolArray) -> tuple[int, int]:
         """How many guesses there are in these games, and how many of them are right."""
         value = statistics[:, self.statistic]
-        said, denied = value >= self.above, value <= self.below
-        right = int((said & coin).sum() + (denied & ~coin).sum())
-        return int(said.sum() + denied.sum()), right
+        above, below = value >= self.above, value <= self.below
+        right = int((above & coin).sum() + (below & ~coin).sum())
+        return int(above.sum() + below.sum()), right
 
 
 def learn(statistics: FloatArray, coin: BoolArray) -> Rule:
     """The rule that does best in these games: statistics (games, kinds), coin (games)."""
-    best, found = -1.0, Rule(0, math.inf, -math.inf)
+    best, rule = -1.0, Rule(0, math.inf, -math.inf)
     for kind in range(statistics.shape[1]):
         value = statistics[:, kind]
         order = np.argsort(value)
         ranked = value[order]
         ours = np.append(0, np.cumsum(coin[order]))  # of the lowest i games, those of D
         games = len(ranked)
-        place = np.unique(np.floor(_SHARES * games).astype(int).clip(1))
-        above = np.append(ranked[games - place], math.inf)
-        below = np.append(ranked[place - 1], -math.inf)
+        counts = np.unique(np.floor(_SHARES * games).astype(int).clip(1))
+        above = np.append(ranked[games - counts], math.inf)
+        below = np.append(ranked[counts - 1], -math.inf)
         # All games of equal value are on one side of a limit.
         up = np.searchsorted(ranked, above, side="left")
         down = np.searchsorted(ranked, below, side="right")
@@ -80,8 +80,8 @@ def learn(statistics: FloatArray, coin: BoolArray) -> Rule:
         limit = np.where(above[:, None] > below[None, :], _quick_limit(guesses, right), -1.0)
         i, j = np.unravel_index(np.argmax(limit), limit.shape)
         if limit[i, j] > best:
-            best, found = float(limit[i, j]), Rule(kind, float(above[i]), float(below[j]))
-    return found
+            best, rule = float(limit[i, j]), Rule(kind, float(above[i]), float(below[j]))
+    return rule
 
 
 def _quick_limit(guesses: IntArray, right: IntArray) -> FloatArray:

@@ -5,27 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privcal.audit.result import CONFIDENCE, Audit, Row
-from privcal.files import replacing
-from privcal.plots import BLUE, GREY, ORANGE, check_picture
+from privcal.audit.result import CONFIDENCE, Audit, Promise
+from privcal.plots import BLUE, GREY, ORANGE, check_picture, save_figure
 
 _GREEN, _LIGHT = "#009E73", "#56B4E9"
-MARKS = (("o", _LIGHT), ("D", BLUE), ("s", _GREEN), ("^", "#CC79A7"), ("v", "#E69F00"))
-"""One for each claim; what exceeds its claim is orange-red."""
+_MARKERS = (("o", _LIGHT), ("D", BLUE), ("s", _GREEN), ("^", "#CC79A7"), ("v", "#E69F00"))
+"""Shape and colour for each ε claimed; what exceeds its claim is orange-red."""
 
 
-def save_audit(path: Path, found: Audit) -> None:
-    """One line for each thing audited; a mark for each claim, at measured ÷ claimed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def save_audit(path: Path, audit: Audit) -> None:
+    """Draw one line for each thing audited, with a marker for each claim at measured ÷ claimed."""
     from matplotlib.figure import Figure
 
     check_picture(path)
-    names = list(dict.fromkeys(row.name for row in found.rows))
+    names = list(dict.fromkeys(row.name for row in audit.rows))
     canvas = Figure(figsize=(8.4, 2.0 + 0.32 * len(names)), layout="constrained")
-    FigureCanvasAgg(canvas)
     axis = canvas.subplots()
-    _marks(axis, found.rows, names)
-    widest = max(row.ratio for row in found.rows)
+    _draw_markers(axis, audit.rows, names)
+    widest = max(row.ratio for row in audit.rows)
     edge = max(1.15, 1.08 * widest)
     axis.axvspan(1, edge, color=ORANGE, alpha=0.08, lw=0)
     axis.axvline(1, color="black", lw=1.2)
@@ -34,7 +31,7 @@ def save_audit(path: Path, found: Audit) -> None:
     axis.set_xlabel(f"lower bound on ε that was measured ({CONFIDENCE:.0%}) ÷ ε that is claimed")
     axis.set_title(
         "How much of each promised ε could be seen\n"
-        f"{found.draws:,} draws for each mark. Orange beyond the line: a promise is broken; of the\n"
+        f"{audit.draws:,} draws for each mark. Orange beyond the line: a promise is broken; of the\n"
         "others 1 in 100 lies there by chance. Before the line: what was seen, which proves nothing.",
         fontsize=10.5,
     )
@@ -42,28 +39,27 @@ def save_audit(path: Path, found: Audit) -> None:
     axis.grid(axis="x", alpha=0.2)
     axis.spines[["top", "right", "left"]].set_visible(False)
     canvas.legend(loc="outside lower center", ncols=5, fontsize=9, frameon=False)
-    with replacing(path) as part:
-        canvas.savefig(part, dpi=150)
+    save_figure(path, canvas)
 
 
-def _lower(rows: tuple[Row, ...], row: Row) -> float:
-    """A mark's place among those of its line, around 0."""
+def _offset(rows: tuple[Promise, ...], row: Promise) -> float:
+    """The position of a marker among those of its line, around 0."""
     claims = sorted(other.epsilon for other in rows if other.name == row.name)
     return claims.index(row.epsilon) - (len(claims) - 1) / 2
 
 
-def _marks(axis: Any, rows: tuple[Row, ...], names: list[str]) -> None:
-    for place in range(len(names)):
-        axis.axhspan(place - 0.5, place + 0.5, color=GREY, alpha=0.07 * (place % 2), lw=0)
+def _draw_markers(axis: Any, rows: tuple[Promise, ...], names: list[str]) -> None:
+    for line in range(len(names)):
+        axis.axhspan(line - 0.5, line + 0.5, color=GREY, alpha=0.07 * (line % 2), lw=0)
     claims = sorted({row.epsilon for row in rows})
-    apart = 0.75 / len(claims)  # marks of one line stand above each other
-    for place, claim in enumerate(claims):
-        shape, colour = MARKS[place % len(MARKS)]
-        here = [row for row in rows if row.epsilon == claim]
+    apart = 0.75 / len(claims)  # markers of one line stand above each other
+    for i, claim in enumerate(claims):
+        shape, colour = _MARKERS[i % len(_MARKERS)]
+        claimed = [row for row in rows if row.epsilon == claim]
         axis.scatter(
-            [row.ratio for row in here],
-            [names.index(row.name) + _lower(rows, row) * apart for row in here],
-            c=[ORANGE if row.exceeds else colour for row in here],
+            [row.ratio for row in claimed],
+            [names.index(row.name) + _offset(rows, row) * apart for row in claimed],
+            c=[ORANGE if row.exceeds else colour for row in claimed],
             marker=shape,
             s=36,
             edgecolors="white",

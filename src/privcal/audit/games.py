@@ -49,9 +49,9 @@ def play(
         for ask in asks:
             if stopped():
                 raise _Spent
-            noisy, told = _ask(case.pair, ask, coin, last)
+            noisy, ratios = _ask(case.pair, ask, coin, last)
             averages.append(noisy / GRID)
-            statistics[:] += told
+            statistics[:] += ratios
         if last:
             raise _Spent
         return History(averages, sources=1)
@@ -74,9 +74,9 @@ def _ask(pair: Pair, ask: Ask, coin: BoolArray, last: bool) -> tuple[FloatArray,
     sensitivity = pair.whole.sensitivity(ask.query)
     drawn = pair.whole._noisy(exact.ravel(), ask.query, ask.nano_epsilon)  # as every answer gets it
     noisy = np.array(drawn, np.float64).reshape(exact.shape)
-    told = [noisy, whole, less], [_less(x, cells, same) for x in (noisy, whole, less)]
+    sides = [noisy, whole, less], [_less(x, cells, same) for x in (noisy, whole, less)]
     unit = ask.nano_epsilon / NANO / sensitivity
-    ratios = [unit * (np.abs(x - b) - np.abs(x - a)).sum(axis=1) for x, a, b in told]
+    ratios = [unit * (np.abs(x - b) - np.abs(x - a)).sum(axis=1) for x, a, b in sides]
     return noisy, np.stack(ratios, axis=1)
 
 
@@ -90,8 +90,8 @@ def _exact(pair: Pair, ask: Ask, games: int) -> tuple[IntArray, IntArray]:
     if ask.temperatures is None:
         asked, where = [ask.query], np.zeros(games, np.int64)
     else:
-        found, where = np.unique(ask.temperatures, return_inverse=True)
-        asked = [ask.query.at(t) for t in found]
+        temperatures, where = np.unique(ask.temperatures, return_inverse=True)
+        asked = [ask.query.at(t) for t in temperatures]
     sums = [pair.sums(query) for query in asked]
     whole, less = (np.stack(side)[where] for side in zip(*sums, strict=True))
     return whole, less

@@ -22,15 +22,13 @@ from privcal.queries import FAMILY, Gap, Hats, Query
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
 from privcal.source import Source
 
-PERSON = (7, 3)
-"""How many rows the audited person has, and how many of them count."""
+PERSON_ROWS, ROWS_COUNTED = 7, 3
+"""The number of rows of the audited person, and of those that count."""
 
-CLASSES = 10_000
-"""More than the 8,192 numbers that NumPy sums in one go."""
+EDGE_CLASSES = 10_000
+"""Classes of the pair at a bin's edge: more than the 8,192 numbers that NumPy sums in one go."""
 
 _BINS = 15
-_SILENT = ("uncalibrated", "one-source")
-"""The methods that ask nobody."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,9 @@ class Case:
     """One promise to look at: what is asked of which pair."""
 
     name: str
+    """The name under which it is audited."""
     what: str
+    """What is asked, in words."""
     run: Callable[[Batch], Rounds]
     pair: Pair
 
@@ -71,25 +71,26 @@ def cases() -> Iterator[Case]:
     between = [([1.0, 0.0], 0)]  # log-odds 1, half-way from 0 to 2
     yield Case("hats-split", "a row split over two cells", once(split), _beside(between))
     gap = Gap()
-    many, count = PERSON
     yield Case(
         "gap-person",
-        f"a person of {many} rows, of which {count} count",
+        f"a person of {PERSON_ROWS} rows, of which {ROWS_COUNTED} count",
         once(gap),
-        _beside(_worst_row(gap) * many, count),
+        _beside(_worst_row(gap) * PERSON_ROWS, ROWS_COUNTED),
     )
     for kind in ("cell-histogram", "histogram"):
         yield Case(
             f"{kind}-edge",
-            f"{CLASSES:,} classes, and a row that stays lies on the very edge of a bin",
+            f"{EDGE_CLASSES:,} classes, and a row that stays lies on the very edge of a bin",
             once(FAMILY[kind]()),
             edge_pair(),
         )
     for name in methods.names():
-        if name not in _SILENT:
-            method = methods.make(name)
-            first = next(method.run(Batch(1, NANO, np.random.default_rng())))[0].for_run(0)
-            yield Case(name, "all answers of one run together", method.run, _worst(first))
+        if name == "one-source":
+            continue  # an owner's own fit: nothing leaves it
+        method = methods.make(name)
+        for _, _, first in methods.plan(method, NANO)[:1]:
+            pair = _worst(first.for_run(0))
+            yield Case(name, "all answers of one run together", method.run, pair)
 
 
 def once(query: Query) -> Callable[[Batch], Rounds]:
@@ -121,7 +122,7 @@ _OTHERS = [([2.0, 0.0], 0), ([0.5, 0.0], 1), ([0.0, 1.0], 1), ([0.0, 3.0], 1)]
 
 
 def _beside(rows: list[tuple[list[float], int]], rows_per_person: int | None = None) -> Pair:
-    """With and without `rows`, which are one person's where `rows_per_person` is said."""
+    """With and without `rows`, which are one person's where `rows_per_person` is given."""
     logits, labels = zip(*rows, *_OTHERS, strict=True)
     person = None
     if rows_per_person is not None:
@@ -138,7 +139,7 @@ def edge_pair() -> Pair:
     Where a row's value depended on how many rows there are, removing the first row would carry
     the second into another bin, and the sums would move by three bounds instead of one.
     """
-    certain = np.full(CLASSES, -99.0, np.float32)
+    certain = np.full(EDGE_CLASSES, -99.0, np.float32)
     certain[0] = 99.0
     logits = np.stack([certain, edge_row()])
     return Pair.of(Scores(logits=logits, labels=[0, 0]), np.array([True, False]))
@@ -152,9 +153,9 @@ def edge_row() -> npt.NDArray[np.float32]:
     the edge; for most random rows the other is then still, or already, on its other side.
     """
     edge = 6 / _BINS
-    row = np.zeros(CLASSES, np.float32)
+    row = np.zeros(EDGE_CLASSES, np.float32)
     for seed in range(100):
-        row[1:] = np.random.default_rng(seed).normal(0, 1, CLASSES - 1)
+        row[1:] = np.random.default_rng(seed).normal(0, 1, EDGE_CLASSES - 1)
         row[1:] += np.log(0.95 * (1 / edge - 1) / np.exp(row[1:]).sum())
         low, high = np.float32(-20.0), np.float32(0.0)
         while low < (middle := np.float32((low + high) / 2)) < high:

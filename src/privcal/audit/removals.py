@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID, Query
@@ -20,7 +21,7 @@ from privcal.scores import IntArray, Scores
 from privcal.source import Source
 
 SECONDS = 45.0
-"""Unless a number of removals is said, so long and no longer."""
+"""Time limit where no number of removals is given."""
 
 NOTE = (
     "Exact figures of these rows, and how many there are: for their owner's own terminal, never "
@@ -33,17 +34,22 @@ class Change:
     """The most that one removal moved the exact sums of one kind of query, in L1."""
 
     name: str
+    """The kind of query."""
     largest: float
+    """The largest change that a removal made."""
     bound: float
+    """The change that the noise is made for."""
     others: float
-    """Of `largest`, what came from rows that stayed: the proof says 0."""
+    """The part of `largest` that came from rows that stayed: the proof says 0."""
 
     @property
     def share(self) -> float:
+        """The share of the bound that was reached."""
         return self.largest / self.bound
 
     @property
     def exceeds(self) -> bool:
+        """Whether the bound, or the proof that rows do not depend on each other, fails."""
         return self.largest > self.bound or self.others > 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,17 +58,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Removals:
-    """All kinds of query. `ok` says that no removal that was tried moved more than it may."""
+    """The largest change of each kind of query, over the removals that were tried."""
 
     rows: tuple[Change, ...]
+    """One for each kind of query."""
     unit: Literal["row", "person"]
+    """What was removed, one at a time."""
     rows_per_person: int
+    """The number of rows of a person that count."""
     tried: int
-    """Removals: all there are, or a random sample of them."""
+    """The number of removals: all there are, or a random sample of them."""
     possible: int
+    """The number of rows or persons that could be removed."""
 
     @property
     def ok(self) -> bool:
+        """Whether no removal that was tried moved more than it may."""
         return not any(row.exceeds for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,28 +114,40 @@ def audit_data(
         How many, chosen at random; by default as many as three quarters of a minute allow.
     progress
         Called with how many removals of how many are done.
+
+    Returns
+    -------
+    Removals
+        The largest change of each kind of query beside its bound. `ok` is False if one exceeds it.
+
+    Examples
+    --------
+    >>> scores = Scores(logits=[[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], labels=[0, 0, 1])
+    >>> result = audit_data(scores, only=["cell-histogram"])
+    >>> result.tried, result.rows[0].largest, result.rows[0].bound, result.ok
+    (3, 1.0, 1.0, True)
     """
-    asked = _queries(only)
-    whole = Source(scores, Policy(rows_per_person=rows_per_person), ledger=None)
+    queries = _queries(only)
+    source = Source(scores, Policy(rows_per_person=rows_per_person), ledger=None)
     units = _units(scores)
     if not units:
         raise InputError("there are no rows, so none can be removed")
-    if removals is not None and (isinstance(removals, bool) or removals < 1):
-        raise InputError(f"removals must be a whole number of at least 1, not {removals!r}")
+    if removals is not None:
+        removals = whole("removals", removals, 1)
     wanted = min(removals or len(units), len(units))
-    before = [whole._exact(query) for query in asked]
-    largest, others = np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64)
+    before = [source._exact(query) for query in queries]
+    largest, others = np.zeros(len(queries), np.int64), np.zeros(len(queries), np.int64)
     counted = np.zeros(len(scores), bool)
-    counted[whole.counted_rows()] = True
-    own = [query.contributions(scores) for query in asked]
+    counted[source.counted_rows()] = True
+    own = [query.contributions(scores) for query in queries]
     start, tried = time.monotonic(), 0
-    for place in np.random.default_rng().permutation(len(units))[:wanted]:
-        gone = units[place]
+    for unit in np.random.default_rng().permutation(len(units))[:wanted]:
+        gone = units[unit]
         keep = np.ones(len(scores), bool)
         keep[gone] = False
         # One ledger, so one secret: the same rows of everybody else count.
-        less = Source(scores.take(keep), whole.policy, ledger=whole.ledger)
-        for i, query in enumerate(asked):
+        less = Source(scores.take(keep), source.policy, ledger=source.ledger)
+        for i, query in enumerate(queries):
             moved = before[i] - less._exact(query)
             theirs = own[i].take(gone[counted[gone]]).sum(query.length)
             largest[i] = max(largest[i], np.abs(moved).sum())
@@ -138,11 +161,11 @@ def audit_data(
             break
     return Removals(
         tuple(
-            Change(query.kind, int(most) / GRID, whole.sensitivity(query) / GRID, int(rest) / GRID)
-            for query, most, rest in zip(asked, largest, others, strict=True)
+            Change(query.kind, int(most) / GRID, source.sensitivity(query) / GRID, int(rest) / GRID)
+            for query, most, rest in zip(queries, largest, others, strict=True)
         ),
         unit="row" if scores.person is None else "person",
-        rows_per_person=whole.rows_per_person,
+        rows_per_person=source.rows_per_person,
         tried=tried,
         possible=len(units),
     )
@@ -163,7 +186,7 @@ def _units(scores: Scores) -> list[IntArray]:
     """The rows of each person, or each row by itself."""
     if scores.person is None:
         return list(np.arange(len(scores))[:, None])
-    places: dict[str, list[int]] = {}
-    for row, who in enumerate(scores.person):
-        places.setdefault(who, []).append(row)
-    return [np.array(rows) for rows in places.values()]
+    rows_of: dict[str, list[int]] = {}
+    for row, person in enumerate(scores.person):
+        rows_of.setdefault(person, []).append(row)
+    return [np.array(rows) for rows in rows_of.values()]

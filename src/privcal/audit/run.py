@@ -12,23 +12,24 @@ import numpy as np
 from privcal.audit.bound import epsilon_bound, learn, p_value
 from privcal.audit.games import play
 from privcal.audit.pairs import Case, cases
-from privcal.audit.result import CONFIDENCE, Audit, Row
+from privcal.audit.result import CONFIDENCE, Audit, Promise
+from privcal.checks import whole
 from privcal.errors import InputError
-from privcal.kernel import default_threads
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY
 from privcal.scores import BoolArray, FloatArray
+from privcal.threads import default_threads
 
 EPSILONS = (0.1, 1.0, 4.0)
-"""For single answers of each kind; harder pairs and whole methods are audited at 1."""
+"""Claims to test of single answers; harder pairs and whole methods are audited at 1."""
 
 DRAWS = 20_000
 MIN_DRAWS = 100
 _LEARN = 4
-"""Of so many games, one to learn from and the rest to score."""
+"""One game in so many is to learn from; the rest are to score."""
 
 _CHUNK = 2_000
-"""Games of one piece of work: an interruption waits for no more than one call of the noise."""
+"""Games in one piece of work: an interruption waits for no more than one call of the noise."""
 
 
 def audit(
@@ -50,9 +51,20 @@ def audit(
         Games for each claim. More bring the lower bound nearer to what is true.
     progress
         Called with how many games of how many are done.
+
+    Returns
+    -------
+    Audit
+        The lower bound on ε that was seen of each claim. `ok` is False if one was seen broken;
+        that none was proves nothing.
+
+    Examples
+    --------
+    >>> result = audit(only=["gap"], epsilons=[1.0], draws=1000)
+    >>> [row.name for row in result.rows], result.ok
+    (['gap'], True)
     """
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < MIN_DRAWS:
-        raise InputError(f"draws must be a whole number of at least {MIN_DRAWS}, not {draws!r}")
+    draws = whole("draws", draws, MIN_DRAWS)
     tasks = [(case, nano) for case in _chosen(only) for nano in _claims(case, epsilons)]
     sizes = [len(part) for part in np.array_split(np.empty(draws), -(-draws // _CHUNK))]
     stop = threading.Event()
@@ -79,15 +91,15 @@ def audit(
 
 
 def names() -> list[str]:
-    """What can be audited."""
+    """The names of everything that can be audited: kinds of query, harder pairs, methods."""
     return [case.name for case in cases()]
 
 
-def _row(case: Case, nano: int, statistics: FloatArray, coin: BoolArray) -> Row:
+def _row(case: Case, nano: int, statistics: FloatArray, coin: BoolArray) -> Promise:
     first, epsilon = len(coin) // _LEARN, from_nano(nano)
     rule = learn(statistics[:first], coin[:first])
     guesses, right = rule.score(statistics[first:], coin[first:])
-    return Row(
+    return Promise(
         name=case.name,
         what=case.what,
         epsilon=epsilon,
@@ -99,8 +111,8 @@ def _row(case: Case, nano: int, statistics: FloatArray, coin: BoolArray) -> Row:
 
 
 def _chosen(only: Sequence[str] | None) -> list[Case]:
-    found = list(cases())
-    known = [case.name for case in found]
+    every = list(cases())
+    known = [case.name for case in every]
     for name in only or ():
         if name not in known:
             raise InputError(
@@ -108,7 +120,7 @@ def _chosen(only: Sequence[str] | None) -> list[Case]:
             )
     if only is not None and not only:
         raise InputError("nothing is named to audit; leave it out for everything")
-    return [case for case in found if only is None or case.name in only]
+    return [case for case in every if only is None or case.name in only]
 
 
 def _claims(case: Case, epsilons: Sequence[float] | None) -> list[int]:

@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 
 from privcal.advise.words import spoken
-from privcal.cli.console import Json, human, print_json, progress_bar
+from privcal.cli.console import output, print_json, progress_bar
+from privcal.cli.options import Json
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
 
@@ -115,7 +116,7 @@ def command(
         )
     if plot is not None:
         save_plan(plot, plan)
-    console = human(as_json)
+    console = output(as_json)
     console.print(_table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated))
     for line in _lines(plan):
         console.print(line)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from privcal.cli.console import Json, human, print_json, progress_bar
+from privcal.audit.figure import save_audit
+from privcal.audit.removals import NOTE, Removals, audit_data
+from privcal.audit.result import ALARM, CONFIDENCE, MEANING, Audit
+from privcal.audit.run import DRAWS
+from privcal.audit.run import audit as audit_noise
+from privcal.cli.console import plural, progress_bar, show
+from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.plots import check_picture
+from privcal.privacy.opening import Data, person_column
+from privcal.readers import read_scores
 
-if TYPE_CHECKING:
-    from privcal.audit.removals import Removals
-    from privcal.audit.result import Audit
 
-
-def command(
+def audit(
     data: Annotated[
         Path | None,
         typer.Argument(
@@ -101,33 +108,28 @@ def _noise(
     plot: Path | None,
     as_json: bool,
 ) -> bool:
-    from privcal.audit.figure import save_audit
-    from privcal.audit.run import DRAWS, audit
-    from privcal.plots import check_picture
-
     check_picture(plot)
     if plot is not None:
         check_outputs([plot], [])
     with progress_bar() as bar:
         task = bar.add_task("drawing", total=None)
-        found = audit(
+        result = audit_noise(
             only=only,
             epsilons=None if epsilon is None else _numbers(epsilon),
             draws=DRAWS if draws is None else draws,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if plot is not None:
-        save_audit(plot, found)
-    console = human(as_json)
-    console.print(_table(found))
-    for what in dict.fromkeys(row.what for row in found.rows):
-        names = dict.fromkeys(row.name for row in found.rows if row.what == what)
-        console.print(f"{', '.join(names)}: {what}.")
+        save_audit(plot, result)
+    parts: list[RenderableType] = [_bounds(result)]
+    for what in dict.fromkeys(row.what for row in result.rows):
+        names = dict.fromkeys(row.name for row in result.rows if row.what == what)
+        parts.append(Text(f"{', '.join(names)}: {what}."))
     if plot is not None:
-        console.print(f"picture: {plot}")
-    if as_json:
-        print_json({**found.to_dict(), "plot": None if plot is None else str(plot)})
-    return found.ok
+        parts.append(f"picture: {plot}")
+    document = {**result.to_dict(), "plot": None if plot is None else str(plot)}
+    show(as_json, document, *parts)
+    return result.ok
 
 
 def _numbers(text: str) -> list[float]:
@@ -146,34 +148,25 @@ def _data(
     removals: int | None,
     as_json: bool,
 ) -> bool:
-    from privcal.audit.removals import audit_data
-    from privcal.privacy.opening import Data, notes_of
-    from privcal.readers import PERSON, read_scores
-
     if person is None and not per_row:  # as its ledger says, if it has one
-        noted = notes_of(Data.at(file))
-        person = noted[0].person if noted else PERSON
+        person = person_column(Data.at(file))
     scores = read_scores(file, person=person)
     with progress_bar() as bar:
         task = bar.add_task("removing", total=None)
-        found = audit_data(
+        result = audit_data(
             scores,
             rows_per_person=rows_per_person,
             only=names,
             removals=removals,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    human(as_json).print(_changes(file, found))
-    if as_json:
-        print_json({"file": str(file), **found.to_dict()})
-    return found.ok
+    show(as_json, {"file": str(file), **result.to_dict()}, _changes(file, result))
+    return result.ok
 
 
-def _table(found: Audit) -> Table:
-    from privcal.audit.result import ALARM, CONFIDENCE, MEANING
-
+def _bounds(result: Audit) -> Table:
     table = Table(
-        title=f"what {found.draws:,} draws show of ε, with the hardest neighbours",
+        title=f"what {result.draws:,} draws show of ε, with the hardest neighbours",
         caption=f"{MEANING} Each bound by itself holds with {CONFIDENCE:.0%}, so one in a hundred "
         "may lie a little above its claim by chance. EXCEEDS: a sound mechanism would look so "
         f"with a chance below {ALARM:g}.",
@@ -184,7 +177,7 @@ def _table(found: Audit) -> Table:
     for name in ("what", "ε claimed", "ε measured ≥", "ratio", ""):
         table.add_column(name, justify="left" if name in ("what", "") else "right", no_wrap=True)
     before = ""
-    for row in found.rows:
+    for row in result.rows:
         name, before = "" if row.name == before else row.name, row.name
         table.add_row(
             name,
@@ -197,15 +190,14 @@ def _table(found: Audit) -> Table:
     return table
 
 
-def _changes(file: Path, found: Removals) -> Table:
-    from privcal.audit.removals import NOTE
-
-    unit, units = found.unit, "persons" if found.unit == "person" else "rows"
-    tried = "all" if found.tried == found.possible else f"{found.tried:,}, at random, of the"
-    counts = f" ({found.rows_per_person} rows of each count)" if found.rows_per_person > 1 else ""
+def _changes(file: Path, result: Removals) -> Table:
+    limit = result.rows_per_person
+    tried = "all" if result.tried == result.possible else f"{result.tried:,}, at random, of the"
+    counts = f" ({limit} rows of each count)" if limit > 1 else ""
+    units = plural(result.possible, result.unit)
     table = Table(
-        title=f"{file}: {tried} {found.possible:,} {units} removed, one at a time{counts}",
-        caption=f"Largest change of the exact sums when one {unit} is removed, in L1, beside the "
+        title=f"{file}: {tried} {units} removed, one at a time{counts}",
+        caption=f"Largest change of the exact sums when one {result.unit} is removed, in L1, beside the "
         "bound that the noise is made for. others: of that, what moved in rows that stayed; it "
         f"must be 0. {NOTE}",
         box=box.SIMPLE_HEAD,
@@ -214,7 +206,7 @@ def _changes(file: Path, found: Removals) -> Table:
     )
     for name in ("query", "largest change", "bound", "share", "others", ""):
         table.add_column(name, justify="left" if name in ("query", "") else "right", no_wrap=True)
-    for row in found.rows:
+    for row in result.rows:
         table.add_row(
             row.name,
             f"{row.largest:.6f}",

@@ -1,28 +1,43 @@
-"""What the commands share: where tables, progress and JSON go.
+"""Printing: tables and sentences for people, one JSON document for programs.
 
-Tables go to standard output (to standard error with --json), progress to standard error; --json
-prints one JSON document on standard output and nothing else.
+Results go to standard output, or to standard error where --json has standard output for its one
+document; notes and progress always go to standard error.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 # No markup: names of files, sources and askers are shown as they are.
-errors = Console(stderr=True, markup=False, highlight=False, emoji=False)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
-def human(as_json: bool) -> Console:
-    """Where a person reads."""
-    return errors if as_json else Console(markup=False, highlight=False, emoji=False)
+def output(as_json: bool) -> Console:
+    """The console for results: standard output, or standard error beside a JSON document."""
+    return stderr if as_json else Console(markup=False, highlight=False, emoji=False)
+
+
+def show(as_json: bool, document: Any, *parts: RenderableType) -> None:
+    """Print a command's result: `parts` for a person and, with --json, `document` for a program.
+
+    A plain string is never broken, so that a path in it can be copied; a `Text` is wrapped at the
+    width of the terminal.
+    """
+    console = output(as_json)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str))
+    if as_json:
+        print_json(document)
+
+
+def note(text: str) -> None:
+    """Print a sentence that is not the result, such as a warning, on standard error."""
+    stderr.print(text, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
@@ -38,6 +53,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def plural(count: int, noun: str) -> str:
+    """`count` of a regular noun: "1 answer", "1,200 answers"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def progress_bar(*more: str) -> Progress:
     """A bar on standard error that vanishes when it is done; none where nobody looks."""
     return Progress(
@@ -46,7 +66,7 @@ def progress_bar(*more: str) -> Progress:
         MofNCompleteColumn(),
         *(TextColumn(text) for text in more),
         TimeRemainingColumn(elapsed_when_finished=True),
-        console=errors,
+        console=stderr,
         transient=True,
-        disable=not errors.is_terminal,
+        disable=not stderr.is_terminal,
     )

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.progress import Progress
 from rich.table import Table
 
-from privcal.cli.console import Json, errors, human, print_json, progress_bar
+from privcal.checks import whole
+from privcal.cli.console import output, print_json, progress_bar, stderr
+from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.files import check_outputs
+
+if TYPE_CHECKING:
+    from privcal.images import ImageSet
+    from privcal.training.recipe import Recipe
+    from privcal.training.train import Step
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,11 +58,11 @@ def fetch(
 
     Example: `privcal data fetch cifar10`
     """
-    from privcal.datasets.fetch import fetch as get
+    from privcal.images.fetch import fetch as get
 
-    with errors.status("starting") as status:
+    with stderr.status("starting") as status:
         folder = get(name, again=again, say=status.update)
-    human(as_json).print(f"{name}: {folder}", soft_wrap=True)
+    output(as_json).print(f"{name}: {folder}", soft_wrap=True)
     if as_json:
         print_json({"name": name, "folder": str(folder)})
 
@@ -83,7 +92,7 @@ def train(
 
     Needs torch (`pip install 'privcal[train]'`) and a GPU for anything but a try: the whole
     cifar10 recipe (200 epochs) takes 17 minutes on an H200, and two months on two CPU cores;
-    tiny-imagenet half an hour and imagenet a day on that GPU, as fast as pictures are decoded. A
+    tiny-imagenet half an hour and imagenet a day on that GPU, as fast as images are decoded. A
     checkpoint is written every two minutes and at Ctrl-C; the same command goes on from there.
 
     Examples:
@@ -93,10 +102,8 @@ def train(
     `privcal data train cifar100 --data cifar-100-python.tar.gz --out c100.pt`
     """
     _need_torch()
-    from privcal.datasets.images import Pictures, open_images
-    from privcal.training.devices import choose
+    from privcal.training.devices import choose_device
     from privcal.training.recipe import read_recipe
-    from privcal.training.train import Step
     from privcal.training.train import train as run
 
     plan = read_recipe(recipe)
@@ -107,40 +114,15 @@ def train(
     )
     out = out or Path(Path(recipe).stem + ".pt")
     check_outputs([out], [])
-    device = choose(device)
-    where = _images(plan.data, data)
-    with errors.status("reading the images"):
-        images, test = open_images(where, "train"), open_images(where, "test")
-        if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
-            if not isinstance(images, Pictures):
-                raise InputError(
-                    f"resized-crop is for folders of pictures; these images are {images.name}"
-                )
-            images = replace(images, side=math.ceil(images.side * 8 / 7))
+    device = choose_device(device)
+    images, test = _training_images(plan, _image_path(plan.data, data))
+    compiled = device != "cpu" if compiled is None else compiled
     with progress_bar("{task.fields[state]}") as bar:
-        task = bar.add_task("preparing", total=None, state="")
-
-        told = None
-
-        def progress(step: Step) -> None:
-            nonlocal told
-            if step.accuracy != told and not errors.is_terminal:  # for a log, ten lines
-                told = step.accuracy
-                errors.print(f"epoch {step.epoch}/{plan.epochs}: test accuracy {told:.4f}")
-            tested = "" if step.accuracy is None else f", test accuracy {step.accuracy:.4f}"
-            bar.update(
-                task,
-                description=f"epoch {step.epoch + 1}/{plan.epochs}",
-                completed=step.done,
-                total=step.total,
-                state=f"loss {step.loss:.3f}{tested}",
-            )
-
-        compiled = device != "cpu" if compiled is None else compiled
+        progress = _TrainingProgress(bar, plan.epochs)
         done = run(plan, images, test, out, device=device, compiled=compiled, progress=progress)
     seconds = sum(line["seconds"] for line in done.history)
     accuracy = done.history[-1]["accuracy"]
-    human(as_json).print(
+    output(as_json).print(
         f"{out}: {plan.network} after {done.epochs} epochs ({seconds:,.0f} s on {device}), "
         f"test accuracy {accuracy:.4f}; next: privcal data logits --model {out} --out archive.npz",
         soft_wrap=True,
@@ -154,6 +136,40 @@ def train(
                 "accuracy": accuracy,
                 "history": done.history,
             }
+        )
+
+
+def _training_images(plan: Recipe, path: Path) -> tuple[ImageSet, ImageSet]:
+    from privcal.images import ImageFiles, open_images
+
+    with stderr.status("reading the images"):
+        images, test = open_images(path, "train"), open_images(path, "test")
+    if plan.augment == "resized-crop":  # the crops of batches.py leave 7/8 of the side
+        if not isinstance(images, ImageFiles):
+            raise InputError(f"resized-crop is for image files; these images are {images.name}")
+        images = replace(images, side=math.ceil(images.side * 8 / 7))
+    return images, test
+
+
+class _TrainingProgress:
+    """Steps of a training, on a bar; where nobody looks, a line for each test."""
+
+    def __init__(self, bar: Progress, epochs: int) -> None:
+        self.bar, self.epochs = bar, epochs
+        self.task = bar.add_task("preparing", total=None, state="")
+        self.accuracy: float | None = None
+
+    def __call__(self, step: Step) -> None:
+        if step.accuracy != self.accuracy and not stderr.is_terminal:
+            self.accuracy = step.accuracy
+            stderr.print(f"epoch {step.epoch}/{self.epochs}: test accuracy {step.accuracy:.4f}")
+        tested = "" if step.accuracy is None else f", test accuracy {step.accuracy:.4f}"
+        self.bar.update(
+            self.task,
+            description=f"epoch {step.epoch + 1}/{self.epochs}",
+            completed=step.done,
+            total=step.total,
+            state=f"loss {step.loss:.3f}{tested}",
         )
 
 
@@ -198,62 +214,69 @@ def logits(
     _need_torch()
     import torch
 
-    from privcal.corruptions import NAMES, corrupt, frost_pictures
-    from privcal.datasets.images import open_corrupted, open_images
+    from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
+    from privcal.images import open_corrupted, open_images
     from privcal.training.checkpoint import load_checkpoint
-    from privcal.training.devices import choose
-    from privcal.training.logits import CLEAN, Making, make_archive
+    from privcal.training.devices import choose_device
+    from privcal.training.logits import CLEAN, ArchiveSpec, make_archive
 
-    levels = _severities(severities)
     if corrupted is not None and frost is not None:
         raise InputError("--frost is for corruptions made here, not for those of --corrupted")
-    if out.suffix != ".npz":
-        raise InputError(f"an archive's name must end in .npz, not {out.name}")
-    if len(levels) > 1 and "{severity}" not in str(out):
-        raise InputError("with several severities, --out must contain {severity}")
-    outs = [Path(str(out).replace("{severity}", str(level))) for level in levels]
-    check_outputs(outs, [model])
-    _check_seed(seed)
-    device = choose(device)
+    outs = _archive_paths(out, _severities(severities))
+    check_outputs(list(outs.values()), [model])
+    whole("seed", seed, 0)
+    device = choose_device(device)
     checkpoint = load_checkpoint(model)
     if not checkpoint.finished:
-        errors.print(
+        stderr.print(
             f"note: {model} is not trained to the end "
             f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)",
             soft_wrap=True,
         )
-    with errors.status("reading the images"):
-        images = open_images(_images(checkpoint.recipe.data, data), "test")
+    with stderr.status("reading the images"):
+        images = open_images(_image_path(checkpoint.recipe.data, data), "test")
         archive = None if corrupted is None else open_corrupted(corrupted)
-        pictures = None if frost is None else frost_pictures(frost)
-    known = NAMES if archive is None else archive.corruptions
-    named = [name.strip() for name in corruptions.split(",")]
-    chosen = {"all": list(known), "none": []}.get(corruptions, named)
-    for name in chosen:
-        if name not in known:
-            raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
-    if archive is None and chosen and images.side not in (32, 64):
+        frost_images = None if frost is None else read_frost(frost)
+    shifts = [CLEAN, *_chosen(corruptions, archive.corruptions if archive else CORRUPTIONS)]
+    if archive is None and len(shifts) > 1 and images.side not in (32, 64):
         raise InputError(
             "corruptions are made here for images of 32 and 64 pixels; "
             "give the published archive with --corrupted"
         )
-    if pictures is not None and "frost" in chosen:  # those too small are told now, not hours later
-        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=pictures)
-    shifts = [CLEAN, *dict.fromkeys(chosen)]
-    found: dict[str, Any] = {}
+    if frost_images is not None and "frost" in shifts:  # too small ones are refused before the work
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
+    written: dict[str, Any] = {}
     with progress_bar() as bar:
-        task = bar.add_task("starting", total=len(levels) * len(shifts) * len(images))
-        for level, path in zip(levels, outs, strict=True):
+        task = bar.add_task("starting", total=len(outs) * len(shifts) * len(images))
+        for severity, path in outs.items():
 
-            def progress(shift: str, rows: int, level: int = level) -> None:
-                bar.update(task, description=f"{shift} {level}", advance=rows)
+            def progress(shift: str, rows: int, severity: int = severity) -> None:
+                bar.update(task, description=f"{shift} {severity}", advance=rows)
 
-            making = Making(checkpoint, images, level, archive, pictures, seed)
-            found[str(path)] = make_archive(making, shifts, path, device=device, progress=progress)
-    for name in found:
-        human(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
+            spec = ArchiveSpec(checkpoint, images, severity, archive, frost_images, seed)
+            written[str(path)] = make_archive(spec, shifts, path, device=device, progress=progress)
+    for name in written:
+        output(as_json).print(f"{name}; next: privcal data check {name}", soft_wrap=True)
     if as_json:
-        print_json(found)
+        print_json(written)
+
+
+def _archive_paths(out: Path, severities: list[int]) -> dict[int, Path]:
+    """The archive of each severity."""
+    if out.suffix != ".npz":
+        raise InputError(f"an archive's name must end in .npz, not {out.name}")
+    if len(severities) > 1 and "{severity}" not in str(out):
+        raise InputError("with several severities, --out must contain {severity}")
+    return {level: Path(str(out).replace("{severity}", str(level))) for level in severities}
+
+
+def _chosen(text: str, known: Sequence[str]) -> list[str]:
+    """The corruptions that are asked for, each once."""
+    names = {"all": list(known), "none": []}.get(text, [name.strip() for name in text.split(",")])
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
+    return list(dict.fromkeys(names))
 
 
 @app.command()
@@ -269,97 +292,93 @@ def check(
 
     Example: `privcal data check cifar10c.npz`
     """
-    from privcal.evaluate import evaluate
+    from privcal.evaluation import evaluate
     from privcal.study.archive import read_archive
     from privcal.study.paper import reported
 
-    found = read_archive(archive)
-    paper = reported(found.dataset, found.severity)
+    contents = read_archive(archive)
+    paper = reported(contents.dataset, contents.severity)
     rows: list[dict[str, Any]] = []
-    for shift in found.shifts:
-        ours = evaluate(found.scores(shift))
-        theirs = None if paper is None else paper.accuracy.get(shift)
-        base = None if paper is None else paper.without_privacy.get(shift, {}).get("base")
+    for shift in contents.shifts:
+        ours = evaluate(contents.scores(shift))
+        theirs = {} if paper is None else paper.without_privacy.get(shift, {})
         rows.append(
             {
                 "shift": shift,
                 "rows": ours.rows,
                 "accuracy": ours.accuracy,
-                "paper_accuracy": theirs,
+                "paper_accuracy": None if paper is None else paper.accuracy.get(shift),
                 "ece": ours.ece,
-                "paper_ece": base,
+                "paper_ece": theirs.get("base"),
             }
         )
     both = [row for row in rows if row["paper_accuracy"] is not None]
-    away = None
+    difference = None
     if both:
-        away = sum(abs(row["accuracy"] - row["paper_accuracy"]) for row in both) / len(both)
-    severity = "" if found.severity is None else f", severity {found.severity}"
-    table = Table(
-        title=f"{found.dataset}{severity}: {rows[0]['rows']:,} rows",
-        caption=None
-        if away is None
-        else f"mean absolute difference to the paper's accuracy: {away:.3f}",
-        box=box.SIMPLE_HEAD,
-    )
-    names = ("shift", "accuracy", "paper", "difference", "ECE", "paper")
-    shown = range(6) if both else (0, 1, 4)
+        difference = sum(abs(row["accuracy"] - row["paper_accuracy"]) for row in both) / len(both)
+    severity = "" if contents.severity is None else f", severity {contents.severity}"
+    title = f"{contents.dataset}{severity}: {rows[0]['rows']:,} rows"
+    output(as_json).print(_check_table(title, rows, difference))
+    if as_json:
+        print_json(
+            {
+                "dataset": contents.dataset,
+                "severity": contents.severity,
+                "shifts": rows,
+                "mean_absolute_difference": difference,
+            }
+        )
+
+
+def _check_table(title: str, rows: list[dict[str, Any]], difference: float | None) -> Table:
+    """The rows of `check`; where the paper has no figures, without its columns."""
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    columns = ["shift", "accuracy", "paper", "difference", "ECE", "paper"]
+    shown = range(len(columns)) if difference is not None else (0, 1, 4)
+    if difference is not None:
+        table.caption = f"mean absolute difference to the paper's accuracy: {difference:.3f}"
     for i in shown:
-        table.add_column(names[i], justify="right" if i else "left")
+        table.add_column(columns[i], justify="right" if i else "left")
     for row in rows:
-        theirs = row["paper_accuracy"]
+        paper = row["paper_accuracy"]
         cells = (
             row["shift"],
             f"{row['accuracy']:.3f}",
-            _shown(theirs),
-            "" if theirs is None else f"{row['accuracy'] - theirs:+.3f}",
+            _shown(paper),
+            "" if paper is None else f"{row['accuracy'] - paper:+.3f}",
             f"{row['ece']:.3f}",
             _shown(row["paper_ece"]),
         )
         table.add_row(*(cells[i] for i in shown))
-    human(as_json).print(table)
-    if as_json:
-        print_json(
-            {
-                "dataset": found.dataset,
-                "severity": found.severity,
-                "shifts": rows,
-                "mean_absolute_difference": away,
-            }
-        )
+    return table
 
 
 @app.command("corruptions")
 def sheet(
-    out: Annotated[Path, typer.Option(help="The picture (.png).")],
+    out: Annotated[Path, typer.Option(help="The contact sheet (.png).")],
     data: Data = None,
     images: Annotated[int, typer.Option(help="How many of the test images.")] = 2,
     frost: Frost = None,
     seed: Seed = 0,
 ) -> None:
-    """One picture of all 15 corruptions at all 5 severities. Needs torch; a few seconds.
+    """A contact sheet of all 15 corruptions at all 5 severities. Needs torch; a few seconds.
 
     Example: `privcal data corruptions --out corruptions.png`
     """
     _need_torch()
-    import numpy as np
     import torch
 
-    from privcal.corruptions import frost_pictures
-    from privcal.corruptions.picture import contact_sheet
-    from privcal.datasets.images import open_images
+    from privcal.corruptions import read_frost
+    from privcal.corruptions.sheet import contact_sheet
+    from privcal.images import open_images
 
-    if out.suffix.lower() != ".png":
-        raise InputError(f"the picture's name must end in .png, not {out.name}")
     check_outputs([out], [])
-    if not 1 <= images <= 10:
-        raise InputError(f"the number of images must be 1 to 10, not {images}")
-    _check_seed(seed)
-    shown = open_images(_images("CIFAR-10", data), "test")
-    rows = torch.from_numpy(shown.take(np.arange(min(images, len(shown)), dtype=np.intp)))
-    pictures = None if frost is None else frost_pictures(frost)
-    contact_sheet(rows, out, seed=seed, frost=pictures)
-    errors.print(f"picture: {out}", soft_wrap=True)
+    whole("the number of images", images, 1, 10)
+    whole("seed", seed, 0)
+    test = open_images(_image_path("CIFAR-10", data), "test")
+    rows = torch.from_numpy(test.take(slice(0, images)))
+    contact_sheet(rows, out, seed=seed, frost=None if frost is None else read_frost(frost))
+    stderr.print(f"contact sheet: {out}", soft_wrap=True)
 
 
 def _need_torch() -> None:
@@ -367,23 +386,17 @@ def _need_torch() -> None:
         raise InputError("this needs torch: pip install 'privcal[train]'")
 
 
-def _images(name: str, given: Path | None) -> Path:
-    from privcal.datasets.fetch import where
+def _image_path(name: str, given: Path | None) -> Path:
+    """The images of that name: those given, or else those that were fetched."""
+    from privcal.images.fetch import fetched_folder
 
     if given is not None:
         return given
-    known = {"CIFAR-10": "cifar10"}.get(name)
-    found = None if known is None else where(known)
-    if found is not None:
-        return found
-    if known is not None:
-        raise InputError(f"there are no images: run `privcal data fetch {known}`, or give --data")
-    raise InputError(f"there are no images: say with --data where those of {name} are")
-
-
-def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, not {seed}")
+    if name != "CIFAR-10":
+        raise InputError(f"there are no images: say with --data where those of {name} are")
+    if (folder := fetched_folder("cifar10")) is None:
+        raise InputError("there are no images: run `privcal data fetch cifar10`, or give --data")
+    return folder
 
 
 def _severities(text: str) -> list[int]:
@@ -391,9 +404,9 @@ def _severities(text: str) -> list[int]:
     parts = [part.strip() for part in ([first, last] if dash else text.split(","))]
     if set(parts) <= set("12345"):
         levels = [int(part) for part in parts]
-        found = range(levels[0], levels[-1] + 1) if dash else sorted(set(levels))
-        if found:
-            return list(found)
+        levels = list(range(levels[0], levels[-1] + 1)) if dash else sorted(set(levels))
+        if levels:
+            return levels
     raise InputError(f"severities are 1 to 5, as 5 or 1,3 or 1-5, not {text!r}")
 
 

@@ -12,8 +12,9 @@ from rich import box
 from rich.table import Table
 
 from privcal.cli import federation_members as authority_commands
-from privcal.cli.console import Json, errors, human, print_json
+from privcal.cli.console import output, print_json, stderr
 from privcal.cli.federation_members import Kits
+from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.federation import need_flare
 
@@ -48,7 +49,7 @@ def init(
     from privcal.federation.authority.kits import init as make
 
     made = make(project, out)
-    console = human(as_json)
+    console = output(as_json)
     for folder in made:
         console.print(str(folder))
     console.print(
@@ -83,7 +84,7 @@ def check(
         remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
         state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
         table.add_row(state, finding.rule, finding.sentence + remedy)
-    console = human(as_json)
+    console = output(as_json)
     console.print(table)
     number = sum(not finding.ok for finding in findings)
     console.print(
@@ -133,14 +134,14 @@ def roster(
     pinned = stored_roster(kit)
     if out is not None:
         pinned.save(out)
-    print_changes(human(as_json), pinned, changes)
+    print_changes(output(as_json), pinned, changes)
     if as_json:
         sites = [card.site for card in pinned.cards]
         print_json({"digest": pinned.digest, "sites": sites, **vars(changes)})
 
 
 def _warn(text: str) -> None:
-    errors.print(text, soft_wrap=True)
+    stderr.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -195,7 +196,7 @@ def up(
         if not (kits / "federation.json").exists():
             example.make(kits)
     pids = processes.up(kits, sites=site, server=not site)
-    console = human(as_json)
+    console = output(as_json)
     for name, pid in pids.items():
         console.print(f"{name} runs (process {pid})")
     if demo:
@@ -225,7 +226,7 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     from privcal.federation.one_machine import processes
 
     count = processes.down(kits, _warn)
-    human(as_json).print(f"{count} processes stopped" if count else "nothing was running")
+    output(as_json).print(f"{count} processes stopped" if count else "nothing was running")
     if as_json:
         print_json({"kits": str(kits), "stopped": count})
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from privcal.cli.console import Json, human, print_json
+from privcal.cli.console import output, print_json
+from privcal.cli.options import Json
 from privcal.federation import need_flare
 
 Kits = Annotated[
@@ -45,7 +46,7 @@ def add(
     from privcal.federation.authority.kits import add as make
 
     folder = make(kits, site=site, calibrator=calibrator, org=org, ca=ca)
-    human(as_json).print(str(folder), soft_wrap=True)
+    output(as_json).print(str(folder), soft_wrap=True)
     if as_json:
         print_json({"kit": str(folder)})
 
@@ -69,7 +70,7 @@ def renew(
     from privcal.federation.authority.kits import renew as make
 
     until = make(kits, name, out, ca=ca)
-    human(as_json).print(
+    output(as_json).print(
         f"{out}: a key and a certificate for {name}, until {until:%Y-%m-%d}; both go into its "
         "startup/. The old ones stay good until they run out or are revoked.",
         soft_wrap=True,
@@ -101,7 +102,7 @@ def revoke(
     from privcal.federation.authority.kits import revoke as make
 
     path = make(kits, name, old_keys=old_keys, ca=ca)
-    human(as_json).print(
+    output(as_json).print(
         f"{path}: to be installed by everyone, with privcal federation revocations", soft_wrap=True
     )
     if as_json:
@@ -124,7 +125,7 @@ def revocations(
     from privcal.federation.shared.revocations import install
 
     installed = install(kit, revoked)
-    human(as_json).print(
+    output(as_json).print(
         f"list {installed.number} of {installed.time}: {len(installed.names)} names and "
         f"{len(installed.keys)} keys are revoked",
         soft_wrap=True,

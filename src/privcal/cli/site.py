@@ -9,21 +9,14 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import Json, errors, human, print_json
-from privcal.cli.owner import (
-    PerRow,
-    Person,
-    PolicyFile,
-    Whose,
-    Yes,
-    approve_campaign,
-    left,
-    promise,
-)
+from privcal.cli.console import output, print_json, stderr
+from privcal.cli.ledger_approvals import approve_campaign
+from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
 from privcal.cli.site_roster import app as roster_app
 from privcal.cli.site_roster import keys_app
 from privcal.errors import InputError
 from privcal.federation import need_flare
+from privcal.privacy.explain import promise, remaining
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population
@@ -101,7 +94,7 @@ def init(
         warn=_warn,
     )
     settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
-    human(as_json).print(
+    output(as_json).print(
         f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
         f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
         soft_wrap=True,
@@ -134,7 +127,7 @@ def add(
     rules = _rules(policy, person, per_row, epsilon=epsilon)
     site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
     ledger = site.population(model).ledger
-    human(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
+    output(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
     if as_json:
         print_json({"model": model, "ledger": str(ledger)})
 
@@ -154,7 +147,7 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any)
 
 
 def _warn(text: str) -> None:
-    errors.print(text, soft_wrap=True)
+    stderr.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -187,7 +180,7 @@ def health(folder: Folder, as_json: Json = False) -> None:
         table.add_column(name)
     for sign in signs:
         table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
-    human(as_json).print(table)
+    output(as_json).print(table)
     if as_json:
         print_json(
             {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
@@ -225,7 +218,7 @@ def approve(
             "those that do"
         )
     done = [
-        approve_campaign(ledger, campaign, asker, yes, human(as_json)) is not None
+        approve_campaign(ledger, campaign, asker, yes, output(as_json)) is not None
         for ledger in waiting
     ]
     if as_json:
@@ -253,7 +246,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
         trouble = str(error)
     if trouble:
         _warn(f"warning: {trouble}")
-    human(as_json).print(
+    output(as_json).print(
         f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
     populations = [_show_population(p, site.name, as_json) for p in site.populations]
@@ -272,12 +265,12 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
         "total": policy.epsilon,
         "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
     }
-    console = human(as_json)
+    console = output(as_json)
     console.print(
         population.data.name + (f", model {population.model}" if population.model else "")
     )
     if policy.budget == "population":
-        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {left(facts)}")
+        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {remaining(facts)}")
     for line in promise(policy, ledger.unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:

@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from privcal.cli.console import Json, human, print_json
+from privcal.cli.console import output, print_json
+from privcal.cli.options import Json
 from privcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def show(
         table.add_column(name)
     for card in roster.cards:
         table.add_row(card.site, card.org, card.day, card.suite)
-    console = human(as_json)
+    console = output(as_json)
     console.print(table)
     console.print(f"digest: {roster.digest}", soft_wrap=True)
     if as_json:
@@ -84,7 +85,7 @@ def accept(
 
     changes = take(folder, roster)
     accepted = stored_roster(folder)
-    print_changes(human(as_json), accepted, changes)
+    print_changes(output(as_json), accepted, changes)
     if as_json:
         print_json({"digest": accepted.digest, **vars(changes)})
 
@@ -116,7 +117,7 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
 
     renew(folder)
     card = own_card(folder)
-    human(as_json).print(
+    output(as_json).print(
         f"{card.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
         f"federation roster KIT --new-keys {card.site}); then accept their new roster.",
         soft_wrap=True,
@@ -134,6 +135,6 @@ def destroy(folder: Folder, as_json: Json = False) -> None:
     from privcal.federation.site.keys import destroy as remove
 
     remove(folder)
-    human(as_json).print(f"the keys of {folder} are destroyed", soft_wrap=True)
+    output(as_json).print(f"the keys of {folder} are destroyed", soft_wrap=True)
     if as_json:
         print_json({"destroyed": str(folder)})

@@ -10,35 +10,20 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-from privcal.cli.console import Json, human, print_json
+from privcal.cli.console import plural, show
+from privcal.cli.options import Json, MapOut, PrivatePlot, Public, SketchFile
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.plots import check_picture, save_private_reliability
+from privcal.privacy.epsilon import from_nano
 from privcal.readers import read_scores
-from privcal.sketch.report import document, headline, tell
-from privcal.sketch.saved import Sketch
-from privcal.sketch.saved import merge as merge_sketches
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
-)
-
-File = Annotated[Path, typer.Argument(metavar="SKETCH", help="A sketch (JSON).")]
-Public = Annotated[
-    Path | None,
-    typer.Option(
-        help="Your own clean labelled scores, those the sketch was taken with. These rows get no "
-        "privacy: the map depends on them exactly."
-    ),
-]
-Plot = Annotated[
-    Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
-]
+from privcal.sketch.report import document, headline, report
+from privcal.sketch.sketch import Sketch
+from privcal.sketch.sketch import merge as merge_sketches
 
 
-@app.command()
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="SKETCH...", help="Sketches (JSON).")],
     out: Annotated[Path, typer.Option(help="Where to write the merged sketch.")],
@@ -59,85 +44,61 @@ def merge(
         except InputError as error:
             raise InputError(f"{file}: {error}") from None
     merged.save(out)
-    human(as_json).print(
-        f"{len(merged.entries)} answers of {len(merged.spent)} sources written to {out}"
-    )
-    if as_json:
-        print_json({"out": str(out), "answers": len(merged.entries), "spent": merged.spent})
+    facts = {"out": str(out), "answers": len(merged.answers), "spent": merged.spent}
+    show(as_json, facts, f"{_answers(merged)} written to {out}")
 
 
-@app.command()
-def show(file: File, as_json: Json = False) -> None:
+def show_sketch(file: SketchFile, as_json: Json = False) -> None:
     """What is in a sketch: the question, the answers, ε at each source, the noisy totals.
 
     Example: `privcal sketch show all.json`
     """
     sketch = Sketch.load(file)
-    count = len(sketch.entries)
+    count = len(sketch.answers)
     deviation = count * math.sqrt(sketch.noise_variance)
-    console = human(as_json)
-    console.print(str(file), style="bold")
-    console.print(f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}")
-    answers = Table(title=f"{count} answers", box=box.SIMPLE_HEAD)
+    totals = [float(value) for value in sketch.average * count]
+    wrong, right = totals[: len(sketch.query.knots)], totals[len(sketch.query.knots) :]
+    answers = [
+        {
+            "source": entry.source,
+            "asker": entry.asker,
+            "campaign": entry.campaign,
+            "epsilon": from_nano(entry.nano_epsilon),
+            "rows_per_person": entry.rows_per_person,
+        }
+        for entry in sketch.answers
+    ]
+    table = Table(title=plural(count, "answer"), box=box.SIMPLE_HEAD)
     for name in ("source", "asker", "campaign", "ε", "rows per person"):
-        answers.add_column(name, justify="right" if name in ("ε", "rows per person") else "left")
-    for entry in sketch.entries:
-        answers.add_row(
-            entry.source,
-            entry.asker,
-            entry.campaign,
-            f"{entry.nano_epsilon / 1e9:g}",
-            str(entry.rows_per_person),
-        )
-    console.print(answers)
-    times = Counter(entry.who for entry in sketch.entries)
-    for (_, count_of), (source, epsilon) in zip(times.items(), sketch.spent.items(), strict=True):
-        if count_of > 1:
-            console.print(f"{source} answered {count_of} times, for ε = {epsilon:g} in all")
-    knots = sketch.query.knots
-    totals = [float(v) for v in sketch.average * count]
-    table = Table(
-        title="Noisy totals around each score: not counts",
-        caption=f"Each number has noise of standard deviation {deviation:.3g}, and may be negative.",
-        box=box.SIMPLE_HEAD,
-    )
-    for name in ("score (log-odds)", "confidence", "wrong", "right"):
-        table.add_column(name, justify="right")
-    for knot, wrong, right in zip(knots, totals[: len(knots)], totals[len(knots) :], strict=True):
-        confidence = 1 / (1 + math.exp(-knot))
-        table.add_row(
-            f"{knot:g}", f"{confidence:.3g}", *(_rounded(v, deviation) for v in (wrong, right))
-        )
-    console.print(table)
-    if as_json:
-        print_json(
-            {
-                "file": str(file),
-                "query": sketch.query.to_dict(),
-                "model": sketch.model,
-                "answers": [
-                    {
-                        "source": entry.source,
-                        "asker": entry.asker,
-                        "campaign": entry.campaign,
-                        "epsilon": entry.nano_epsilon / 1e9,
-                        "rows_per_person": entry.rows_per_person,
-                    }
-                    for entry in sketch.entries
-                ],
-                "spent": sketch.spent,
-                "noisy_totals": {"wrong": totals[: len(knots)], "right": totals[len(knots) :]},
-                "noise_deviation": deviation,
-            }
-        )
+        table.add_column(name, justify="right" if name in ("ε", "rows per person") else "left")
+    for answer in answers:
+        cells = {**answer, "epsilon": f"{answer['epsilon']:g}"}
+        table.add_row(*map(str, cells.values()))
+    times = Counter(entry.who for entry in sketch.answers).values()
+    often = [
+        f"{source} answered {number} times, for ε = {epsilon:g} in all"
+        for number, (source, epsilon) in zip(times, sketch.spent.items(), strict=True)
+        if number > 1
+    ]
+    facts = {
+        "file": str(file),
+        "query": sketch.query.to_dict(),
+        "model": sketch.model,
+        "answers": answers,
+        "spent": sketch.spent,
+        "noisy_totals": {"wrong": wrong, "right": right},
+        "noise_deviation": deviation,
+    }
+    question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
+    noisy = _totals(sketch.query.knots, wrong, right, deviation)
+    show(as_json, facts, Text(str(file), style="bold"), Text(question), table, *often, noisy)
 
 
-@app.command()
 def fit(
-    file: File,
-    out: Annotated[Path, typer.Option(help="Where to write the map (JSON).")],
+    file: SketchFile,
+    out: MapOut,
     public: Public = None,
-    plot: Plot = None,
+    plot: PrivatePlot = None,
     as_json: Json = False,
 ) -> None:
     """The map that a sketch gives, and how good confidence is estimated to be.
@@ -148,31 +109,40 @@ def fit(
     check_outputs(outputs, [file, *([] if public is None else [public])])
     check_picture(plot)
     sketch = Sketch.load(file)
-    clean = None if public is None else read_scores(public)
-    fitted = sketch.fit(clean)
+    fitted = sketch.fit(None if public is None else read_scores(public))
     evaluation = fitted.evaluate()
     fitted.map.save(out)
+    parts = report(evaluation, sketch.epsilon)
     if plot is not None:
         save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
-    console = human(as_json)
-    console.print(
-        f"a curve from {len(sketch.entries)} answers of {len(sketch.spent)} sources, each charged "
-        f"at most epsilon {sketch.epsilon:g}; map written to {out}"
+        parts.append(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
+    facts = {
+        "out": str(out),
+        "map": fitted.map.to_dict(),
+        "evaluation": document(evaluation, sketch.epsilon),
+    }
+    charged = f"each charged at most epsilon {sketch.epsilon:g}"
+    show(
+        as_json, facts, f"a curve from {_answers(sketch)}, {charged}; map written to {out}", *parts
     )
-    tell(console, evaluation, sketch.epsilon)
-    if plot is not None:
-        console.print(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
-    if as_json:
-        print_json(
-            {
-                "out": str(out),
-                "map": fitted.map.to_dict(),
-                "evaluation": document(evaluation, sketch.epsilon),
-            }
-        )
 
 
-def _rounded(value: float, deviation: float) -> str:
-    """To a tenth of the noise: more digits would be noise alone."""
-    places = 1 - math.floor(math.log10(deviation))
-    return f"{round(value, places):,.{max(places, 0)}f}"
+def _answers(sketch: Sketch) -> str:
+    return f"{plural(len(sketch.answers), 'answer')} of {plural(len(sketch.spent), 'source')}"
+
+
+def _totals(
+    knots: tuple[float, ...], wrong: list[float], right: list[float], deviation: float
+) -> Table:
+    table = Table(
+        title="Noisy totals around each score: not counts",
+        caption=f"Each number has noise of standard deviation {deviation:.3g}, and may be negative.",
+        box=box.SIMPLE_HEAD,
+    )
+    for name in ("score (log-odds)", "confidence", "wrong", "right"):
+        table.add_column(name, justify="right")
+    places = 1 - math.floor(math.log10(deviation))  # more digits would be noise alone
+    for knot, *totals in zip(knots, wrong, right, strict=True):
+        rounded = (f"{round(total, places):,.{max(places, 0)}f}" for total in totals)
+        table.add_row(f"{knot:g}", f"{1 / (1 + math.exp(-knot)):.3g}", *rounded)
+    return table

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from privcal.cli.console import Json, errors, human, print_json, progress_bar
+from privcal.cli.console import output, print_json, progress_bar, stderr
+from privcal.cli.options import Json
 from privcal.errors import InputError
 
 app = typer.Typer(
@@ -96,7 +97,7 @@ def run(
             progress=progress,
         )
     seconds = time.perf_counter() - began
-    human(as_json).print(
+    output(as_json).print(
         f"{len(found):,} results ({len(found) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
         soft_wrap=True,
@@ -126,7 +127,7 @@ def table(
     if out is not None:
         with replacing(out) as part:
             part.write_text(text, encoding="utf-8")
-        errors.print(f"tables: {out}", soft_wrap=True)
+        stderr.print(f"tables: {out}", soft_wrap=True)
     elif not as_json:
         sys.stdout.write(text)
     if as_json:
@@ -153,7 +154,7 @@ def figures(
 
     place = out or folder / "figures"
     paths = draw(load(folder), place)
-    human(as_json).print(f"{len(paths)} pictures in {place}")
+    output(as_json).print(f"{len(paths)} pictures in {place}")
     if as_json:
         print_json({"files": [str(path) for path in paths]})
 
@@ -177,7 +178,7 @@ def report(
     path = write(
         load(folder), out or folder / "report.html", None if factors is None else load(factors)
     )
-    human(as_json).print(f"report: {path}")
+    output(as_json).print(f"report: {path}")
     if as_json:
         print_json({"file": str(path)})
 

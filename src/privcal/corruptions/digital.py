@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privcal.corruptions.filters import blurred, sampled
-from privcal.corruptions.random import Draws
+from privcal.corruptions.filters import gaussian_blur, sample_bilinear
+from privcal.corruptions.random import CounterRng
 
 
-def contrast(x: Tensor, draws: Draws, left: float) -> Tensor:
+def contrast(x: Tensor, rng: CounterRng, left: float) -> Tensor:
     pixels = x.shape[1] * x.shape[2]
     # A sum of whole numbers has no rounding, whatever its order.
     mean = (x.long().sum(dim=(1, 2), keepdim=True).double() * (1.0 / pixels)).float()
@@ -17,30 +17,30 @@ def contrast(x: Tensor, draws: Draws, left: float) -> Tensor:
 
 
 def elastic_transform(
-    x: Tensor, draws: Draws, strength: float, smoothness: float, shift: float
+    x: Tensor, rng: CounterRng, strength: float, smoothness: float, shift: float
 ) -> Tensor:
     side = x.shape[1]
     grid = torch.arange(side, dtype=torch.float64, device=x.device)
     rows, columns = grid[:, None].expand(side, side), grid.expand(side, side)
-    x = sampled(x, *_affine(draws, side, shift * side, rows, columns), "mirror")
+    x = sample_bilinear(x, *_affine(rng, side, shift * side, rows, columns), "mirror")
     if strength == 0:
         return x
-    field = draws.between(-1.0, 1.0, side, side, 2)
-    field = blurred(field, smoothness * side, 3.0, "reflect") * (strength * side)
-    return sampled(x, rows + field[..., 1], columns + field[..., 0], "reflect")
+    field = rng.between(-1.0, 1.0, side, side, 2)
+    field = gaussian_blur(field, smoothness * side, 3.0, "reflect") * (strength * side)
+    return sample_bilinear(x, rows + field[..., 1], columns + field[..., 0], "reflect")
 
 
 def _affine(
-    draws: Draws, side: int, shift: float, rows: Tensor, columns: Tensor
+    rng: CounterRng, side: int, shift: float, rows: Tensor, columns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Where each output pixel reads, if three points move by up to `shift` each way."""
+    """Positions that each output pixel reads, if three points move by up to `shift` each way."""
     centre, s = side // 2, side // 3
     old = torch.tensor(
         [[centre + s, centre + s], [centre + s, centre - s], [centre - s, centre - s]],
         dtype=torch.float64,
         device=rows.device,
     )  # (x, y) each
-    new = old + draws.between(-shift, shift, 3, 2)
+    new = old + rng.between(-shift, shift, 3, 2)
     # In the basis of the new points' sides a pixel has coordinates (a, b); the old point with
     # the same coordinates in the basis of the old sides is what it reads.
     x0, y0 = (new[:, 0, i, None, None] for i in (0, 1))
@@ -54,16 +54,16 @@ def _affine(
     return old[0, 1] - (a + b) * (2 * s), old[0, 0] - b * (2 * s)
 
 
-def pixelate(x: Tensor, draws: Draws, left: float) -> Tensor:
+def pixelate(x: Tensor, rng: CounterRng, left: float) -> Tensor:
     side = x.shape[1]
     small = int(side * left)
     for size in (small, side):
-        x = _boxed(x.movedim(2, 3), size).movedim(3, 2)  # Pillow's order: along the rows first
-        x = _boxed(x.movedim(1, 3), size).movedim(3, 1)
+        x = _box_resize(x.movedim(2, 3), size).movedim(3, 2)  # Pillow's order: along the rows first
+        x = _box_resize(x.movedim(1, 3), size).movedim(3, 1)
     return x.float()
 
 
-def _boxed(x: Tensor, size: int) -> Tensor:
+def _box_resize(x: Tensor, size: int) -> Tensor:
     """The last dimension resized to `size` as Pillow does: means over boxes, in whole levels.
 
     Pillow's weights are multiples of 2⁻²². The products are whole numbers below 2⁵³, so this

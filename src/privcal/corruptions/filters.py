@@ -1,4 +1,4 @@
-"""Sums of neighbours and readings between pixels, on images (n, side, side, channels).
+"""Sums of neighbouring pixels and samples between them, on images (n, side, side, channels).
 
 Every result is a fixed sequence of elementwise operations, never a convolution or a float
 matrix product of a library: those may add up in another order for another batch or device, and
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 NUDGE = 1 / 1024
-"""Of a level: less than anyone sees, more than float32 rounds."""
+"""A part of a level: less than anyone sees, more than float32 rounds."""
 
 
-def truncated(levels: Tensor) -> Tensor:
+def truncate_levels(levels: Tensor) -> Tensor:
     """Whole levels 0 to 255, cut off rather than rounded, as in the published files.
 
     The nudge keeps a value that is whole in exact arithmetic (in a flat area, say) from falling
@@ -26,12 +26,13 @@ def truncated(levels: Tensor) -> Tensor:
     return (levels + NUDGE).clamp_(0.0, 255.0).floor_()
 
 
-def rounded(levels: Tensor) -> Tensor:
+def round_levels(levels: Tensor) -> Tensor:
+    """Whole levels 0 to 255, halves up."""
     return (levels + 0.5).clamp_(0.0, 255.0).floor_()
 
 
-def folded(index: Tensor, size: int, border: str) -> Tensor:
-    """Which pixel stands for one that may lie outside.
+def border_index(index: Tensor, size: int, border: str) -> Tensor:
+    """Index of the pixel that stands for one beyond the border.
 
     edge: a a | a b c d | d d; mirror: c b | a b c d | c b; reflect: b a | a b c d | d c.
     """
@@ -43,19 +44,19 @@ def folded(index: Tensor, size: int, border: str) -> Tensor:
     return torch.minimum(index, (period if border == "mirror" else period - 1) - index)
 
 
-def slid(x: Tensor, dim: int, weights: Sequence[float], border: str) -> Tensor:
-    """A centred sum along one dimension: of weights[i] times the pixel i − radius away."""
+def convolve_1d(x: Tensor, dim: int, weights: Sequence[float], border: str) -> Tensor:
+    """A convolution along one dimension: sums of weights[i] times the pixel i − radius away."""
     radius, size = len(weights) // 2, x.shape[dim]
     reach = torch.arange(-radius, size + radius, device=x.device)
-    wide = x.index_select(dim, folded(reach, size, border))
+    wide = x.index_select(dim, border_index(reach, size, border))
     total = wide.narrow(dim, 0, size) * weights[0]
     for i, weight in enumerate(weights[1:], start=1):
         total += wide.narrow(dim, i, size) * weight
     return total
 
 
-def gaussian(sigma: float, radius: int) -> list[float]:
-    """Weights of a bell from −radius to radius, of sum 1."""
+def gaussian_weights(sigma: float, radius: int) -> list[float]:
+    """Weights of a Gaussian from −radius to radius, of sum 1."""
     if radius == 0:
         return [1.0]
     weights = [math.exp(-(i * i) / (2.0 * sigma * sigma)) for i in range(-radius, radius + 1)]
@@ -63,49 +64,49 @@ def gaussian(sigma: float, radius: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def blurred(x: Tensor, sigma: float, truncate: float, border: str) -> Tensor:
-    """A Gaussian blur of dimensions 1 and 2, out to `truncate` standard deviations."""
-    weights = gaussian(sigma, int(truncate * sigma + 0.5))
+def gaussian_blur(x: Tensor, sigma: float, deviations: float, border: str) -> Tensor:
+    """A Gaussian blur of dimensions 1 and 2, out to that many standard deviations."""
+    weights = gaussian_weights(sigma, int(deviations * sigma + 0.5))
     if len(weights) == 1:
         return x
-    return slid(slid(x, 1, weights, border), 2, weights, border)
+    return convolve_1d(convolve_1d(x, 1, weights, border), 2, weights, border)
 
 
-def picked(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The pixels at integer positions (n, side, side) of each image, all inside."""
+def gather_pixels(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Pixels at integer positions (n, side, side) of each image, all inside."""
     n, side, _, channels = x.shape
     flat = (rows * side + columns).reshape(n, side * side, 1).expand(-1, -1, channels)
     return x.reshape(n, side * side, channels).gather(1, flat).reshape(x.shape)
 
 
-def sampled(x: Tensor, rows: Tensor, columns: Tensor, border: str) -> Tensor:
-    """Bilinear readings at positions (n, side, side), which may lie outside."""
+def sample_bilinear(x: Tensor, rows: Tensor, columns: Tensor, border: str) -> Tensor:
+    """Bilinear samples at positions (n, side, side), which may lie outside."""
     side = x.shape[1]
     top, left = rows.floor(), columns.floor()
     down, right = (rows - top).float()[..., None], (columns - left).float()[..., None]
     r0, c0 = top.long(), left.long()
-    r1, c1 = folded(r0 + 1, side, border), folded(c0 + 1, side, border)
-    r0, c0 = folded(r0, side, border), folded(c0, side, border)
+    r1, c1 = border_index(r0 + 1, side, border), border_index(c0 + 1, side, border)
+    r0, c0 = border_index(r0, side, border), border_index(c0, side, border)
 
     def along(row: Tensor) -> Tensor:
-        first = picked(x, row, c0)
-        return first + (picked(x, row, c1) - first) * right
+        first = gather_pixels(x, row, c0)
+        return first + (gather_pixels(x, row, c1) - first) * right
 
     upper = along(r0)
     return upper + (along(r1) - upper) * down
 
 
-def zoomed(x: Tensor, factor: float) -> Tensor:
-    """The middle of each image enlarged by `factor` to the same size, bilinearly."""
+def zoom_centre(x: Tensor, factor: float) -> Tensor:
+    """The centre of each image enlarged by `factor` to the same size, bilinearly."""
     side = x.shape[1]
     crop = math.ceil(side / factor)
     size = round(crop * factor)
     start, trim = (side - crop) // 2, (size - side) // 2
-    reading = [(i + trim) * (crop - 1) / (size - 1) for i in range(side)]  # corners on corners
-    low = [min(int(r), crop - 2) for r in reading]
+    position = [(i + trim) * (crop - 1) / (size - 1) for i in range(side)]  # corners on corners
+    low = [min(int(p), crop - 2) for p in position]
     index = torch.tensor(low, device=x.device) + start
     weight = torch.tensor(
-        [r - i for r, i in zip(reading, low, strict=True)], dtype=x.dtype, device=x.device
+        [p - i for p, i in zip(position, low, strict=True)], dtype=x.dtype, device=x.device
     )
     for dim in (1, 2):
         first, second = x.index_select(dim, index), x.index_select(dim, index + 1)
@@ -114,19 +115,19 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
     return x
 
 
-def moved(x: Tensor, radius: float, sigma: float, angle: Tensor) -> Tensor:
+def directional_blur(x: Tensor, radius: float, sigma: float, angle: Tensor) -> Tensor:
     """Motion blur along `angle` (n,) in radians: one-sided, in whole pixels, in whole levels."""
     side = x.shape[1]
     width = 2 * math.ceil(radius) + 1
     weights = [math.exp(-(i * i) / (2.0 * sigma * sigma)) for i in range(width)]
     total = math.fsum(weights)
-    place = torch.arange(side, device=x.device)
+    grid = torch.arange(side, device=x.device)
     across, down = angle.cos(), angle.sin()
     result = torch.zeros_like(x)
     for i, weight in enumerate(weights):
         right = (across * i - 0.5).ceil().long()[:, None, None]
         below = (down * i - 0.5).ceil().long()[:, None, None]
-        rows = (place[:, None] + below).clamp(0, side - 1)
-        columns = (place + right).clamp(0, side - 1)
-        result += picked(x, rows, columns) * (weight / total)
-    return rounded(result)
+        rows = (grid[:, None] + below).clamp(0, side - 1)
+        columns = (grid + right).clamp(0, side - 1)
+        result += gather_pixels(x, rows, columns) * (weight / total)
+    return round_levels(result)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from privcal.corruptions.random import Draws
+from privcal.corruptions.random import CounterRng
 
 # Annex K of the standard: quantisation steps of brightness and of colour at quality 50.
 _BRIGHTNESS = (
@@ -51,7 +51,7 @@ def _cosines() -> Tensor:
     """The 8-point transform of Loeffler, Ligtenberg and Moschytz in 13-bit fractions.
 
     Their flow graph is linear, so it is a matrix; but its entries are sums of the graph's
-    rounded constants, which differ in the last bit from the rounded cosines.
+    round_levels constants, which differ in the last bit from the round_levels cosines.
     """
 
     def fixed(constant: float) -> int:
@@ -84,33 +84,33 @@ def _cosines() -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _descaled(x: Tensor, bits: int) -> Tensor:
+def _descale(x: Tensor, bits: int) -> Tensor:
     return ((x + 2.0 ** (bits - 1)) * 2.0**-bits).floor_()
 
 
-def _quantised(plane: Tensor, steps: Tensor) -> Tensor:
+def _quantise(plane: Tensor, steps: Tensor) -> Tensor:
     """A plane (n, height, width) of levels, after its 8×8 blocks were quantised and restored."""
     n, height, width = plane.shape
     forward, steps = _cosines().to(plane.device), steps.to(plane.device)
     back = forward.T.contiguous()
     blocks = plane.reshape(n, height // 8, 8, width // 8, 8).transpose(2, 3) - 128.0
     # Along rows, then columns; two bits more than whole numbers in between.
-    waves = _descaled(forward @ _descaled(blocks @ back, 11), 15)  # eight times the transform
+    waves = _descale(forward @ _descale(blocks @ back, 11), 15)  # eight times the transform
     whole = ((waves.abs() + steps * 4.0) / (steps * 8.0)).floor_() * waves.sign()
     waves = whole * steps
-    blocks = _descaled(_descaled(back @ waves, 11) @ forward, 18) + 128.0
+    blocks = _descale(_descale(back @ waves, 11) @ forward, 18) + 128.0
     return blocks.clamp_(0.0, 255.0).transpose(2, 3).reshape(n, height, width)
 
 
-def _halved(plane: Tensor) -> Tensor:
+def _halve(plane: Tensor) -> Tensor:
     """Means of 2×2 pixels; halves are rounded down and up by turns, so as not to drift."""
     total = plane[:, ::2, ::2] + plane[:, 1::2, ::2] + plane[:, ::2, 1::2] + plane[:, 1::2, 1::2]
     turn = 1.0 + torch.arange(total.shape[2], device=plane.device) % 2
     return ((total + turn) * 0.25).floor_()
 
 
-def _doubled(plane: Tensor) -> Tensor:
-    """Twice the size: three parts of the nearest sample, one of the next, each way."""
+def _double(plane: Tensor) -> Tensor:
+    """A plane of twice the size: three parts of the nearest sample, one of the next, each way."""
     n, height, width = plane.shape
     above = torch.cat([plane[:, :1], plane[:, :-1]], dim=1)
     below = torch.cat([plane[:, 1:], plane[:, -1:]], dim=1)
@@ -122,17 +122,17 @@ def _doubled(plane: Tensor) -> Tensor:
     return (wide * 0.0625).floor_().reshape(n, 2 * height, 2 * width)
 
 
-def jpeg_compression(x: Tensor, draws: Draws, quality: float) -> Tensor:
+def jpeg_compression(x: Tensor, rng: CounterRng, quality: float) -> Tensor:
     red, green, blue = x.double().unbind(dim=3)
     y, cb, cr = (
         ((red * r + green * g + blue * b + added) * 2.0**-16).floor_()
         for (r, g, b), added in _TO_YCC
     )
     colour = _steps(_COLOUR, int(quality))
-    y = _quantised(y, _steps(_BRIGHTNESS, int(quality)))
-    cb = _doubled(_quantised(_halved(cb), colour)) - 128.0
-    cr = _doubled(_quantised(_halved(cr), colour)) - 128.0
-    red = y + _descaled(cr * 91881.0, 16)
-    green = y + _descaled(cb * -22554.0 - cr * 46802.0, 16)
-    blue = y + _descaled(cb * 116130.0, 16)
+    y = _quantise(y, _steps(_BRIGHTNESS, int(quality)))
+    cb = _double(_quantise(_halve(cb), colour)) - 128.0
+    cr = _double(_quantise(_halve(cr), colour)) - 128.0
+    red = y + _descale(cr * 91881.0, 16)
+    green = y + _descale(cb * -22554.0 - cr * 46802.0, 16)
+    blue = y + _descale(cb * 116130.0, 16)
     return torch.stack([red, green, blue], dim=3).clamp_(0.0, 255.0).float()

@@ -1,7 +1,6 @@
 """Randomness by counting: a draw is a hash of what it is for, not of what was drawn before.
 
-So an image's draws are the same in any batch and on any device. The hash is that of SplitMix64:
-a 64-bit counter stepped by an odd constant, then mixed by two multiplications.
+So an image's draws are the same in any batch and on any device. The hash is that of SplitMix64: a 64-bit counter stepped by an odd constant, then mix by two multiplications.
 """
 
 from __future__ import annotations
@@ -13,50 +12,52 @@ import torch
 from torch import Tensor
 
 
-def _signed(word: int) -> int:
-    """Of the same 64 bits, the number torch's int64 has."""
+def _as_signed(word: int) -> int:
+    """The int64 with the same 64 bits."""
     return word - 2**64 if word >= 2**63 else word
 
 
-_STEP = _signed(0x9E3779B97F4A7C15)
-_FIRST = _signed(0xBF58476D1CE4E5B9)
-_SECOND = _signed(0x94D049BB133111EB)
+_STEP = _as_signed(0x9E3779B97F4A7C15)
+_FIRST = _as_signed(0xBF58476D1CE4E5B9)
+_SECOND = _as_signed(0x94D049BB133111EB)
 
 
-def _shifted(bits: Tensor, by: int) -> Tensor:
-    """A logical shift: torch's own repeats the sign."""
+def _shift_right(bits: Tensor, by: int) -> Tensor:
+    """A logical shift, where torch's own repeats the sign."""
     return (bits >> by).bitwise_and_(2 ** (64 - by) - 1)
 
 
-def mixed(bits: Tensor) -> Tensor:
-    bits = (bits ^ _shifted(bits, 30)).mul_(_FIRST)
-    bits = bits.bitwise_xor_(_shifted(bits, 27)).mul_(_SECOND)
-    return bits.bitwise_xor_(_shifted(bits, 31))
+def mix(bits: Tensor) -> Tensor:
+    """The hash of SplitMix64, for each int64."""
+    bits = (bits ^ _shift_right(bits, 30)).mul_(_FIRST)
+    bits = bits.bitwise_xor_(_shift_right(bits, 27)).mul_(_SECOND)
+    return bits.bitwise_xor_(_shift_right(bits, 31))
 
 
-class Draws:
-    """The random numbers of some images, a row for each; every call takes new ones."""
+class CounterRng:
+    """Random numbers for some images, a row for each; every call draws new ones."""
 
     def __init__(self, name: str, severity: int, seed: int, index: Tensor) -> None:
-        """`index` (n,) int64 says which images these are."""
+        """`index` (n,) int64 holds the images' places in their set."""
         digest = hashlib.sha256(f"{seed} {name} {severity}".encode()).digest()
         start = int.from_bytes(digest[:8], "big", signed=True)
-        self.keys = mixed(index * _STEP + start)
-        self.taken = 0
+        self.keys = mix(index * _STEP + start)
+        self.drawn = 0
 
     def uniform(self, *shape: int) -> Tensor:
         """(n, *shape) float64, uniform on the multiples of 2⁻⁵³ in [0, 1)."""
         count = math.prod(shape)
-        counter = torch.arange(self.taken + 1, self.taken + count + 1, device=self.keys.device)
-        self.taken += count
-        bits = mixed(self.keys[:, None] + counter * _STEP)
-        return (_shifted(bits, 11).double() * 2.0**-53).reshape(-1, *shape)
+        counter = torch.arange(self.drawn + 1, self.drawn + count + 1, device=self.keys.device)
+        self.drawn += count
+        bits = mix(self.keys[:, None] + counter * _STEP)
+        return (_shift_right(bits, 11).double() * 2.0**-53).reshape(-1, *shape)
 
     def between(self, low: float, high: float, *shape: int) -> Tensor:
+        """(n, *shape) float64, uniform in [low, high)."""
         return self.uniform(*shape) * (high - low) + low
 
     def whole(self, low: int, high: int, *shape: int) -> Tensor:
-        """Uniform among the integers low, ..., high − 1."""
+        """(n, *shape) int64, uniform among low, ..., high − 1."""
         return (self.uniform(*shape) * (high - low)).long() + low
 
     def normal(self, *shape: int) -> Tensor:

@@ -1,12 +1,11 @@
-"""How strong each corruption is: its constants at severities 1 to 5, for each image size.
+"""Strength of each corruption: its constants at severities 1 to 5, for each image size.
 
-Those of the published CIFAR-10-C (32 pixels) and Tiny-ImageNet-C (64 pixels).
+They are those of the published CIFAR-10-C (32 pixels) and Tiny-ImageNet-C (64 pixels).
 """
 
 from __future__ import annotations
 
 Constants = tuple[float, ...]
-SEVERITIES = (1, 2, 3, 4, 5)
 SIDES = (32, 64)
 
 
@@ -24,7 +23,7 @@ _SNOW = (
 
 
 def _snow(*mixes: float) -> tuple[Constants, ...]:
-    """Only how much of the image shows through depends on the size."""
+    """Constants of snow; only how much of the image shows through depends on the size."""
     return tuple((*rest, mix) for rest, mix in zip(_SNOW, mixes, strict=True))
 
 

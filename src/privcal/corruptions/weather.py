@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from privcal.corruptions.filters import moved, truncated, zoomed
-from privcal.corruptions.random import Draws
+from privcal.corruptions.filters import directional_blur, truncate_levels, zoom_centre
+from privcal.corruptions.random import CounterRng
 
 
 def snow(
     x: Tensor,
-    draws: Draws,
+    rng: CounterRng,
     mean: float,
     deviation: float,
     zoom: float,
@@ -23,23 +23,23 @@ def snow(
     share: float,
 ) -> Tensor:
     side = x.shape[1]
-    layer = (draws.normal(side, side, 1) * deviation + mean).float()
-    layer = zoomed(layer, zoom)
-    layer = truncated(layer.masked_fill(layer < threshold, 0.0) * 255.0)
-    layer = moved(layer, radius, sigma, draws.between(-0.75 * math.pi, -0.25 * math.pi))
+    layer = (rng.normal(side, side, 1) * deviation + mean).float()
+    layer = zoom_centre(layer, zoom)
+    layer = truncate_levels(layer.masked_fill(layer < threshold, 0.0) * 255.0)
+    layer = directional_blur(layer, radius, sigma, rng.between(-0.75 * math.pi, -0.25 * math.pi))
     grey = x[..., 0:1] * 0.299 + x[..., 1:2] * 0.587 + x[..., 2:3] * 0.114
     pale = torch.maximum(x, grey * 1.5 + 127.5)
     return x * share + pale * (1.0 - share) + layer + layer.flip(1, 2)
 
 
-def plasma(draws: Draws, side: int, decay: float) -> Tensor:
+def plasma(rng: CounterRng, side: int, decay: float) -> Tensor:
     """Clouds (n, side, side) in [0, 1], without seams: midpoints displaced, finer each time.
 
     A point is the mean of the four around it plus noise; the centres of squares come first,
     then the middles of their sides. Every point but the first is made once, so each takes its
     noise from its own place in one field.
     """
-    noise = draws.between(-1.0, 1.0, side, side)
+    noise = rng.between(-1.0, 1.0, side, side)
     cloud = torch.zeros_like(noise)
     step, wibble = side, 100.0
     while step >= 2:
@@ -58,14 +58,14 @@ def plasma(draws: Draws, side: int, decay: float) -> Tensor:
     return cloud / cloud.amax(dim=(1, 2), keepdim=True)
 
 
-def fog(x: Tensor, draws: Draws, thickness: float, decay: float) -> Tensor:
-    cloud = plasma(draws, x.shape[1], decay).float()[..., None]
+def fog(x: Tensor, rng: CounterRng, thickness: float, decay: float) -> Tensor:
+    cloud = plasma(rng, x.shape[1], decay).float()[..., None]
     brightest = x.amax(dim=(1, 2, 3), keepdim=True)
     scale = brightest / (brightest + 255.0 * thickness)
     return (x + cloud * (255.0 * thickness)) * scale
 
 
-def brightness(x: Tensor, draws: Draws, added: float) -> Tensor:
+def brightness(x: Tensor, rng: CounterRng, added: float) -> Tensor:
     """Hue and saturation stay, so a colour grows as its largest channel does; black turns grey."""
     value = x.amax(dim=3, keepdim=True)
     brighter = (value + 255.0 * added).clamp(max=255.0)

@@ -8,13 +8,15 @@ import numpy as np
 
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
-from privcal.methods.search import Search
+from privcal.methods.search import TemperatureSearch
 from privcal.queries import Gap
 
 
-@register("acc-t")
+@register("acc-t", order=6)
 @dataclass(frozen=True)
-class AccT(Search):
+class AccT(TemperatureSearch):
+    """Asks for the gap between accuracy and mean confidence, and makes it small."""
+
     def run(self, batch: Batch) -> Rounds:
-        found = yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
-        return [TemperatureMap(t) for t in found]
+        temperatures = yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
+        return [TemperatureMap(t) for t in temperatures]

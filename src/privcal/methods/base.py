@@ -9,26 +9,38 @@ study is a batch of hundreds that differ in their rows and noise. So decisions a
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from privcal import plugins
 from privcal.errors import InputError
-from privcal.maps import Map
+from privcal.maps import KINDS, Map
+from privcal.methods.options import check_known, parse
 from privcal.queries import Query
-from privcal.scores import FloatArray
+from privcal.scores import FloatArray, Scores
+
+if TYPE_CHECKING:
+    from privcal.sketch.sketch import Sketch
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method is given: how many runs, the nano-ε each may spend, its own randomness."""
+    """What a method is given."""
 
     runs: int
+    """The number of runs, B."""
     nano_epsilon: int
+    """The nano-ε that each run spends at each source."""
     rng: np.random.Generator
+    """The method's own randomness; noise never comes from here."""
+    rows_per_person: int = 1
+    """The most rows of one person that count at any source; the noise grows with it."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +86,62 @@ def drive(rounds: Rounds, answer: Callable[[Sequence[Ask]], History]) -> Sequenc
         return maps
 
 
+@dataclass(frozen=True)
+class Answered:
+    """One question of a run, with the noisy answers of the sources that stayed, by their names."""
+
+    query: Query
+    nano_epsilon: int
+    answers: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """What to ask next, and what map to return.
+
+    A method is a frozen dataclass under `register`. Its fields are its options; whatever can be
+    wrong with them is said in `__post_init__`, before anything is asked.
+    """
+
+    name: ClassVar[str] = ""
+    """The name under which the class is registered."""
+    takes_public: ClassVar[bool] = False
+    """Whether there is an option `public`, for clean labelled scores of the calibrator's own."""
+    given: ClassVar[frozenset[str]] = frozenset()
+    """The names of the options that `make` was given."""
+
+    @abstractmethod
+    def run(self, batch: Batch) -> Rounds:
+        """Yield rounds of questions, receive the `History` so far, return one map for each run."""
+
+    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch | None:
+        """The answers of a run as a value that can be kept, if the method makes one of them.
+
+        `terms` are those of `Sketch.of`: asker, campaign, ledgers, rows_per_person, model.
+        """
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """The options that were given or are not the defaults, as a map's provenance tells them."""
+        values = ((f, _as_json(getattr(self, f.name))) for f in fields(self))
+        return {
+            f.name: value
+            for f, value in values
+            if f.name in self.given or value != _as_json(f.default)
+        }
+
+
+def _as_json(option: Any) -> Any:
+    """An option as JSON; public rows only by their number."""
+    return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
+
+
 def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:
-    """Every question that a run asks, with its round and its place there, and its share of ε.
+    """Every question that a run asks, with its round and its index there, and its share of ε.
 
     Found by answering with zeros. Where a question looks may depend on the answers before it; how
-    many there are, of what kind and at what cost does not.
+    many there are, of what kind and at what cost does not. Whatever is wrong with this ε, or with
+    the map that comes out, is said here, before anybody is asked.
     """
     asked: list[tuple[int, int, Ask]] = []
     history = History(sources=1)
@@ -86,51 +149,127 @@ def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:
 
     def answer(asks: Sequence[Ask]) -> History:
         nonlocal rounds
-        asked.extend((rounds, place, ask) for place, ask in enumerate(asks))
+        asked.extend((rounds, index, ask) for index, ask in enumerate(asks))
         history.extend(np.zeros((1, ask.query.length)) for ask in asks)
         rounds += 1
         return history
 
+    maps: Sequence[Map] = ()
     with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(ArithmeticError):
         warnings.simplefilter("ignore")
-        drive(method.run(Batch(1, nano_epsilon, np.random.default_rng(0))), answer)
+        maps = drive(method.run(Batch(1, nano_epsilon, np.random.default_rng(0))), answer)
+    for kind in map(type, maps):
+        if kind not in KINDS.values():
+            raise InputError(
+                f"method {method.name} returns a {kind.__name__}, which is no registered kind of "
+                "map, so no file could hold it: put @maps.register(...) above the class"
+            )
     return asked
 
 
-class Method(Protocol):
-    """A frozen dataclass whose fields are the method's options, with a generator `run`."""
-
-    def run(self, batch: Batch) -> Rounds: ...
-
-
-_METHODS: dict[str, Callable[..., Method]] = {}
-_Class = TypeVar("_Class", bound=Callable[..., Method])
+_METHODS: dict[str, type[Method]] = {}
+_ORDER: dict[str, float] = {}
+_Class = TypeVar("_Class", bound=type[Method])
 
 
-def register(name: str) -> Callable[[_Class], _Class]:
+def register(name: str, *, order: float = math.inf) -> Callable[[_Class], _Class]:
+    """Make a class of methods known under `name`, to `calibrate`, every command and every table.
+
+    Parameters
+    ----------
+    name
+        As people write it; taken names are refused.
+    order
+        The position among `names()`, where the paper's table gives one; the others follow by name.
+
+    Examples
+    --------
+    >>> from privcal.maps import TemperatureMap
+    >>> @register("lukewarm")
+    ... @dataclass(frozen=True)
+    ... class Lukewarm(Method):
+    ...     temperature: float = 1.5
+    ...
+    ...     def run(self, batch):
+    ...         yield from ()  # asks nothing
+    ...         return [TemperatureMap(self.temperature)] * batch.runs
+    >>> make("lukewarm", temperature=2.0)
+    Lukewarm(temperature=2.0)
+    >>> del _METHODS["lukewarm"]
+    """
+
     def add(cls: _Class) -> _Class:
         if name in _METHODS:
             raise InputError(f"a method called {name!r} is already registered")
-        _METHODS[name] = cls
+        if not (isinstance(cls, type) and issubclass(cls, Method)):
+            raise InputError(f"method {name} must be a class derived from privcal.methods.Method")
+        if taken := [f.name for f in fields(cls) if hasattr(Method, f.name)]:
+            raise InputError(f"method {name} cannot have an option {taken[0]}: every method has it")
+        cls.name = name
+        _METHODS[name], _ORDER[name] = cls, order
         return cls
 
     return add
 
 
 def names() -> list[str]:
-    """The registered methods, in the order of the paper's table, then others."""
-    first = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]
-    return [n for n in first if n in _METHODS] + sorted(set(_METHODS) - set(first))
+    """The registered methods: the paper's in the order of its table, then the others by name.
+
+    Those of other packages are among them (see `privcal.plugins`).
+
+    Examples
+    --------
+    >>> names()[:3]
+    ['uncalibrated', 'one-source', 'histogram-binning']
+    """
+    plugins.load()
+    return sorted(_METHODS, key=lambda name: (_ORDER[name], name))
+
+
+def find(name: str) -> type[Method]:
+    """The class that is registered under a name; its fields are the method's options."""
+    if name not in _METHODS:
+        plugins.load()
+    if name not in _METHODS:
+        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
+    return _METHODS[name]
 
 
 def make(name: str, **options: Any) -> Method:
-    """The method of that name with these options; unknown names and options are errors."""
-    if name not in _METHODS:
-        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
-    cls = _METHODS[name]
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise InputError(f"method {name} has no option {option!r}; {has}")
-    return cls(**options)
+    """The method of that name with these options, checked.
+
+    Parameters
+    ----------
+    name
+        One of `names()`.
+    options
+        The method's own, as its class documents them; those left out have their defaults.
+
+    Returns
+    -------
+    Method
+        For `privcal.calibrate`. Whatever is wrong with the options is an `InputError` here, before
+        anything is asked: an unknown name, a value out of range, public rows that cannot be used.
+
+    Examples
+    --------
+    >>> make("ece-t", bins=10)
+    EceT(iterations=5, bounds=(0.5, 3.0), search='golden', bins=10)
+    >>> make("ece-t", bins=0)
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: bins must be a whole number from 1 to 1000, not 0
+    """
+    cls = find(name)
+    check_known(name, cls, options)
+    for f in fields(cls):
+        if f.name not in options and f.default is f.default_factory is MISSING:
+            raise InputError(f"method {name} needs its option {f.name}")
+    method = cls(**options)
+    object.__setattr__(method, "given", frozenset(options))
+    return method
+
+
+def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Options of that method, from texts like `bins=30`, for `make`."""
+    return parse(name, find(name), texts)

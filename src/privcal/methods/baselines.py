@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from privcal.errors import InputError
 from privcal.maps import TemperatureMap
-from privcal.methods.base import Batch, Rounds, register
+from privcal.methods.base import Batch, Method, Rounds, register
 
 
-@register("uncalibrated")
+@register("uncalibrated", order=1)
 @dataclass(frozen=True)
-class Uncalibrated:
+class Uncalibrated(Method):
     """Asks nothing, changes nothing."""
 
     def run(self, batch: Batch) -> Rounds:
@@ -19,13 +19,16 @@ class Uncalibrated:
         return [TemperatureMap(1.0)] * batch.runs
 
 
-@register("one-source")
+@register("one-source", order=2)
 @dataclass(frozen=True)
-class OneSource:
+class OneSource(Method):
     """The owner's own exact fit; it sends nothing, so no calibrator can ask for it."""
 
-    def run(self, batch: Batch) -> Rounds:
+    def __post_init__(self) -> None:
         raise InputError(
             "one-source is an owner's exact fit on its own rows and never leaves it; "
             "the owner runs source.fit_local(), or privcal fit with --bounds 0.5 3"
         )
+
+    def run(self, batch: Batch) -> Rounds:
+        raise NotImplementedError

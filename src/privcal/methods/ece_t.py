@@ -12,16 +12,22 @@ import numpy as np
 
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
-from privcal.methods.search import Search
+from privcal.methods.search import TemperatureSearch
 from privcal.queries import BinnedGap
 
 
-@register("ece-t")
+@register("ece-t", order=4)
 @dataclass(frozen=True)
-class EceT(Search):
+class EceT(TemperatureSearch):
+    """Asks for the gaps within `bins` equal-width bins, and makes their sum small."""
+
     bins: int = 15
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "bins", BinnedGap(bins=self.bins).bins)
 
     def run(self, batch: Batch) -> Rounds:
         query = BinnedGap(bins=self.bins)
-        found = yield from self.least(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
-        return [TemperatureMap(t) for t in found]
+        temperatures = yield from self.least(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
+        return [TemperatureMap(t) for t in temperatures]

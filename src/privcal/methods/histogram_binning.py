@@ -11,15 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcal.maps import BinsMap
-from privcal.methods.base import Ask, Batch, Rounds, register
+from privcal.methods.base import Ask, Batch, Method, Rounds, register
 from privcal.queries import CellHistogram, Histogram
 from privcal.scores import FloatArray
 
 
-@register("histogram-binning")
 @dataclass(frozen=True)
-class HistogramBinning:
+class _Binning(Method):
     bins: int = 15
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bins", Histogram(self.bins).bins)
+
+
+@register("histogram-binning", order=3)
+@dataclass(frozen=True)
+class HistogramBinning(_Binning):
+    """Asks for the correct rows and all rows of each of `bins` equal-width bins."""
 
     def run(self, batch: Batch) -> Rounds:
         [answer] = yield [Ask(Histogram(self.bins), batch.nano_epsilon)]
@@ -28,8 +36,8 @@ class HistogramBinning:
 
 @register("one-hot-binning")
 @dataclass(frozen=True)
-class OneHotBinning:
-    bins: int = 15
+class OneHotBinning(_Binning):
+    """Asks for the wrong rows and the correct rows of each of `bins` equal-width bins."""
 
     def run(self, batch: Batch) -> Rounds:
         [answer] = yield [Ask(CellHistogram(self.bins), batch.nano_epsilon)]

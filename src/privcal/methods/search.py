@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from privcal.checks import number, one_of, whole
 from privcal.errors import InputError
 from privcal.kernel import check_temperature
-from privcal.methods.base import Ask, Batch, History
+from privcal.methods.base import Ask, Batch, History, Method
 from privcal.privacy.epsilon import split
 from privcal.queries import Query
 from privcal.scores import FloatArray
@@ -24,38 +24,40 @@ from privcal.scores import FloatArray
 Value = Callable[[FloatArray], FloatArray]
 """From an averaged answer (B, length) to the number to be made small (B,)."""
 
-Found = Generator[Sequence[Ask], History, FloatArray]
+Temperatures = Generator[Sequence[Ask], History, FloatArray]
 
 RATIO = (math.sqrt(5) - 1) / 2
 MAX_ITERATIONS = 100
 
 
 @dataclass(frozen=True)
-class Search:
+class TemperatureSearch(Method):
     """The options of every method that searches for a temperature."""
 
     iterations: int = 5
+    """How often the range shrinks, K: K + 1 questions are asked."""
     bounds: tuple[float, float] = (0.5, 3.0)
+    """The lowest and the highest temperature."""
     search: str = "golden"
+    """`golden` or `grid`."""
 
     def __post_init__(self) -> None:
-        k: Any = self.iterations
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_ITERATIONS:
-            raise InputError(
-                f"iterations must be a whole number from 1 to {MAX_ITERATIONS}, not {k!r}"
-            )
-        lo, hi = self.bounds
-        if not check_temperature(lo) < check_temperature(hi):
+        iterations = whole("iterations", self.iterations, 1, MAX_ITERATIONS)
+        object.__setattr__(self, "iterations", iterations)
+        if not isinstance(self.bounds, (tuple, list)) or len(self.bounds) != 2:
+            raise InputError(f"bounds must be two temperatures, not {self.bounds!r}")
+        low, high = (check_temperature(number("bounds", t)) for t in self.bounds)
+        if not low < high:
             raise InputError(f"bounds must be (lower, upper), not {self.bounds}")
-        if self.search not in ("golden", "grid"):
-            raise InputError(f"search must be golden or grid, not {self.search!r}")
+        object.__setattr__(self, "bounds", (low, high))
+        one_of("search", self.search, ("golden", "grid"))
 
-    def least(self, batch: Batch, query: Query, value: Value) -> Found:
+    def least(self, batch: Batch, query: Query, value: Value) -> Temperatures:
         """The temperature of each run that makes `value` of the averaged answer least."""
         search = self._golden_section if self.search == "golden" else self._grid
         return (yield from search(batch, query, value))
 
-    def _grid(self, batch: Batch, query: Query, value: Value) -> Found:
+    def _grid(self, batch: Batch, query: Query, value: Value) -> Temperatures:
         """As many questions as golden section, all in one round, evenly spaced."""
         share = split(batch.nano_epsilon, self.iterations + 1)
         points = np.linspace(*self.bounds, self.iterations + 1)
@@ -65,7 +67,7 @@ class Search:
         values = np.stack([value(average) for average in history])
         return np.asarray(points[values.argmin(axis=0)])
 
-    def _golden_section(self, batch: Batch, query: Query, value: Value) -> Found:
+    def _golden_section(self, batch: Batch, query: Query, value: Value) -> Temperatures:
         """Where the two inner values are equal, the lower end moves up: the paper's listing."""
         share = split(batch.nano_epsilon, self.iterations + 1)
         runs = np.arange(batch.runs)

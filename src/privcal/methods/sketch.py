@@ -6,39 +6,52 @@ right before the shift. Those rows get no privacy: the map depends on them exact
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
-from privcal.errors import InputError
-from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, Rounds, register
+from privcal.maps import PRIOR_ONLY, Map
+from privcal.methods.base import Answered, Ask, Batch, Method, Rounds, register
 from privcal.scores import Scores
-from privcal.sketch.noise import UNCLEAR, noise_variance
-from privcal.sketch.reading import Reading
+from privcal.sketch.noise import noise_variance
+from privcal.sketch.reader import SketchReader
+from privcal.sketch.sketch import Sketch
 
 
 @register("sketch")
 @dataclass(frozen=True, eq=False)
-class Sketch:
+class SketchMethod(Method):
+    """Asks for a sketch, and reads it at once."""
+
+    takes_public: ClassVar[bool] = True
+
     public: Scores | None = None
-    rows_per_person: int = 1
-    """What the sources' policies say; their noise grows with it."""
+    """At least 50 clean labelled scores of the calibrator's own, which get no privacy."""
 
     def __post_init__(self) -> None:
-        rows = self.rows_per_person
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise InputError(f"rows_per_person must be a whole number of at least 1, not {rows!r}")
+        _ = self.reader  # fits the public rows: whatever is wrong with them is said now
 
     @cached_property
-    def reading(self) -> Reading:
-        return Reading.of(self.public)
+    def reader(self) -> SketchReader:
+        return SketchReader.of(self.public)
 
     def run(self, batch: Batch) -> Rounds:
-        reading = self.reading
-        history = yield [Ask(reading.query, batch.nano_epsilon)]
-        variance = noise_variance([(batch.nano_epsilon, self.rows_per_person)] * history.sources)
-        posterior = reading.read(history[0], history.sources, variance)
-        maps: list[Map] = list(posterior.maps(reading.temperature))
-        for run in (~posterior.clear).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=UNCLEAR)
+        reader = self.reader
+        history = yield [Ask(reader.query, batch.nano_epsilon)]
+        variance = noise_variance([(batch.nano_epsilon, batch.rows_per_person)] * history.sources)
+        posterior = reader.read(history[0], history.sources, variance)
+        maps: list[Map] = list(posterior.maps(reader.temperature))
+        for run in (~posterior.informative).nonzero()[0]:
+            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
         return maps
+
+    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch:
+        [only] = answered
+        return Sketch.of(
+            self.reader.query,
+            only.answers,
+            nano_epsilon=only.nano_epsilon,
+            reader=self.reader,
+            **terms,
+        )

@@ -1,4 +1,4 @@
-"""What each person has spent: the accounts behind `budget = "person"`.
+"""The accounts behind `budget = "person"`: what each person has spent.
 
 An individual filter, with pure ε. A request of ε asks about everybody present; whoever's account
 would exceed the total by it does not count in the answer and is not charged; everybody else counts
@@ -30,9 +30,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 WIDTH = 16
-"""Bytes of a hash: that two of a million persons share one has a chance below 2⁻⁸⁸."""
+"""Bytes of a hash: two of a million persons share one with a chance below 2⁻⁸⁸."""
 
-SCHEMA = """
+ACCOUNT_TABLES = """
 CREATE TABLE account (number INTEGER PRIMARY KEY, spent INTEGER NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE member (number INTEGER PRIMARY KEY, persons BLOB NOT NULL);
 """
@@ -41,7 +41,7 @@ CREATE TABLE member (number INTEGER PRIMARY KEY, persons BLOB NOT NULL);
 
 @dataclass
 class Account:
-    """Persons who have each spent as much, in nano-ε. The number is None until it is stored."""
+    """Persons who have each spent the same nano-ε. The number is None until it is stored."""
 
     number: int | None
     spent: int
@@ -49,12 +49,13 @@ class Account:
 
 
 def person_hash(person: str, secret: bytes) -> bytes:
+    """The keyed hash by which an account knows a person."""
     text = person.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, key=secret, digest_size=WIDTH, person=b"privcal-account").digest()
 
 
 def charge(db: sqlite3.Connection, present: set[bytes], nano: int, cap: int) -> set[bytes]:
-    """Charge everybody present whose account stays within `cap`; they are who counts."""
+    """Charge everybody present whose account stays within `cap`; returns them: only they count."""
     accounts = read(db)
     strangers = present.difference(*(account.persons for account in accounts))
     counted: set[bytes] = set()
@@ -82,6 +83,7 @@ def charge(db: sqlite3.Connection, present: set[bytes], nano: int, cap: int) -> 
 
 
 def read(db: sqlite3.Connection) -> list[Account]:
+    """All accounts, each held against its hash."""
     accounts = []
     for number, spent, stamp, persons in db.execute(
         "SELECT number, spent, hash, persons FROM account LEFT JOIN member USING (number)"
@@ -95,7 +97,7 @@ def read(db: sqlite3.Connection) -> list[Account]:
 
 
 def digest(db: sqlite3.Connection) -> str:
-    """Of all accounts, for the ledger's chain: one missing is noticed. "" where there is none."""
+    """A hash over all accounts, for the ledger's chain, so that a missing one is noticed; or ""."""
     text = "".join(stamp for (stamp,) in db.execute("SELECT hash FROM account ORDER BY number"))
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 

@@ -2,8 +2,8 @@
 
 With `approve` in the policy nothing is answered to a campaign, and nothing reserved for it, before
 its owner has said yes to what it asks: who, which model, which kinds of query, how much ε in all.
-An approval is an entry of the ledger's chain. What waits is not: it is free of charge, anybody who
-may ask can cause it, and so there is a bounded number of it, the oldest making way.
+An approval is an entry of the ledger's chain. A campaign that waits is not: it is free of charge,
+and anybody who may ask can cause one, so their number is bounded and the oldest makes way.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WAITING, WAITING_OF_ONE = 100, 10
-"""Campaigns that are remembered as waiting: in all, and of one asker."""
+from privcal.question import Question
 
-SCHEMA = """
+WAITING, WAITING_OF_ONE = 100, 10
+"""The most campaigns that are remembered as waiting: in all, and of one asker."""
+
+WAITING_TABLE = """
 CREATE TABLE IF NOT EXISTS waiting (
     number INTEGER PRIMARY KEY, asker TEXT NOT NULL, campaign TEXT NOT NULL, what TEXT NOT NULL,
     time TEXT NOT NULL, UNIQUE (asker, campaign)
@@ -27,8 +29,12 @@ CREATE TABLE IF NOT EXISTS waiting (
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a campaign asks, as its owner sees it and approves it."""
+class Proposal:
+    """What a campaign asks, as the owner sees it and approves it.
+
+    `nano` is its ε over the whole campaign, what it was charged before included; `digest` is that
+    of its questions, which asker and owner can compare.
+    """
 
     asker: str
     campaign: str
@@ -36,12 +42,10 @@ class Terms:
     kinds: tuple[str, ...]
     requests: int
     nano: int
-    """Over the whole campaign, what it was charged before included."""
     digest: str
-    """Of the questions, each in its one spelling: asker and owner can compare it."""
 
-    def cover(self, other: Terms) -> bool:
-        """Whether whoever approved this approved the other too."""
+    def cover(self, other: Proposal) -> bool:
+        """Whether whoever approved this approved the other proposal too."""
         return (
             (self.asker, self.campaign, self.model) == (other.asker, other.campaign, other.model)
             and set(other.kinds) <= set(self.kinds)
@@ -49,57 +53,62 @@ class Terms:
         )
 
     def text(self) -> str:
+        """The proposal as JSON."""
         return json.dumps(vars(self), sort_keys=True)
 
     @classmethod
-    def of(cls, text: str) -> Terms:
+    def of(cls, text: str) -> Proposal:
+        """The proposal in a text of ours; ValueError, TypeError or KeyError where it is none."""
         facts: dict[str, Any] = json.loads(text)
-        terms = cls(**{**facts, "kinds": tuple(facts["kinds"])})
-        if not isinstance(terms.nano, int) or not isinstance(terms.requests, int):
-            raise TypeError(f"these are not the terms of a campaign: {text}")
-        return terms
+        proposal = cls(**{**facts, "kinds": tuple(facts["kinds"])})
+        if not isinstance(proposal.nano, int) or not isinstance(proposal.requests, int):
+            raise TypeError(f"this is not the proposal of a campaign: {text}")
+        return proposal
 
 
-def digest(asker: str, campaign: str, questions: Iterable[tuple[int, int, int, str]]) -> str:
-    """Of a campaign's questions: round, index, nano-ε and the query's one spelling of each."""
-    text = json.dumps([asker, campaign, sorted(questions)], separators=(",", ":"))
+def digest(asker: str, questions: Sequence[Question]) -> str:
+    """A hash that identifies what a campaign asks, whatever the order of its questions."""
+    asked = sorted((q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions)
+    text = json.dumps([asker, questions[0].campaign, asked], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def note(db: sqlite3.Connection, terms: Terms, time: str, *, first: bool) -> None:
-    """Remember that this waits. With `first`, only if nothing of the campaign does already."""
-    db.execute(SCHEMA)
+def note(db: sqlite3.Connection, proposal: Proposal, time: str, *, first: bool) -> None:
+    """Remember that a proposal waits. With `first`, only if none of its campaign does already."""
+    db.execute(WAITING_TABLE)
     known = db.execute(
-        "SELECT what FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+        "SELECT what FROM waiting WHERE asker = ? AND campaign = ?",
+        (proposal.asker, proposal.campaign),
     ).fetchone()
-    if known is not None and (first or known[0] == terms.text()):
+    if known is not None and (first or known[0] == proposal.text()):
         return
     db.execute(
         "INSERT OR REPLACE INTO waiting (asker, campaign, what, time) VALUES (?, ?, ?, ?)",
-        (terms.asker, terms.campaign, terms.text(), time),
+        (proposal.asker, proposal.campaign, proposal.text(), time),
     )
     for whose, most in (("asker = ?", WAITING_OF_ONE), ("? != ''", WAITING)):
         db.execute(
             "DELETE FROM waiting WHERE number IN (SELECT number FROM waiting WHERE "
             f"{whose} ORDER BY number DESC LIMIT -1 OFFSET ?)",
-            (terms.asker, most),
+            (proposal.asker, most),
         )
 
 
-def waiting(db: sqlite3.Connection) -> list[tuple[Terms, str]]:
-    """What waits, and since when, the oldest first; a row that does not parse is left out."""
+def waiting(db: sqlite3.Connection) -> list[tuple[Proposal, str]]:
+    """The proposals that wait, and since when, the oldest first; a damaged one is left out."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'waiting'").fetchone():
         return []
-    found = []
+    proposals = []
     for what, time in db.execute("SELECT what, time FROM waiting ORDER BY number"):
         try:
-            found.append((Terms.of(what), str(time)))
+            proposals.append((Proposal.of(what), str(time)))
         except (ValueError, TypeError, KeyError):
             continue  # the campaign asks again, and is noted anew
-    return found
+    return proposals
 
 
-def forget(db: sqlite3.Connection, terms: Terms) -> None:
+def forget(db: sqlite3.Connection, proposal: Proposal) -> None:
+    """Let a proposal wait no longer."""
     db.execute(
-        "DELETE FROM waiting WHERE asker = ? AND campaign = ?", (terms.asker, terms.campaign)
+        "DELETE FROM waiting WHERE asker = ? AND campaign = ?", (proposal.asker, proposal.campaign)
     )

@@ -1,4 +1,4 @@
-"""epsilon as whole numbers: everything inside counts in nano-epsilon."""
+"""ε as whole numbers: everything inside counts in nano-ε."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ MAX_EPSILON = 10**6
 
 
 def to_nano(epsilon: float | int | str | Decimal | Fraction, what: str = "epsilon") -> int:
-    """Whole nano-epsilon, rounded down so that no more is spent than was said.
+    """Whole nano-ε, rounded down so that no more is spent than was asked for.
 
-    A float counts as the decimal a person would write for it: 0.1 is exactly 100,000,000.
+    A float counts as the decimal a person would write for it.
+
+    >>> to_nano(0.1)
+    100000000
     """
     try:
         if isinstance(epsilon, bool):
@@ -39,11 +42,20 @@ def _decimal(epsilon: object) -> Fraction:
 
 
 def from_nano(nano: int) -> float:
+    """ε as a person writes it.
+
+    >>> from_nano(250_000_000)
+    0.25
+    """
     return nano / NANO
 
 
 def split(nano: int, parts: int) -> list[int]:
-    """Shares that add up to `nano` exactly; the remainder goes to the first ones."""
+    """Shares that add up to `nano` exactly; the remainder goes to the first ones.
+
+    >>> split(10, 3)
+    [4, 3, 3]
+    """
     share, rest = divmod(nano, parts)
     if share == 0:
         raise InputError(f"epsilon {from_nano(nano)} is too small to be split over {parts} queries")
@@ -51,7 +63,7 @@ def split(nano: int, parts: int) -> list[int]:
 
 
 def as_odds(epsilon: float) -> str:
-    """ε as what it does to somebody's belief, from even odds.
+    """What ε does to somebody's belief, from even odds, as a sentence.
 
     By ε-differential privacy whatever is seen changes the odds that someone is in the data by a
     factor of at most exp(ε): from 1 : 1 to exp(ε) : 1, a probability of 1/(1 + exp(−ε)).

@@ -1,4 +1,4 @@
-"""For the data owner: what can leave a source, and what one person's data can change, in words."""
+"""Explanations for a data owner: what can leave a source, and what its ε means, in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from privcal.privacy.epsilon import as_odds
+from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.mechanism import noise_scale
+from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID
 from privcal.source import Source
 
@@ -43,7 +44,7 @@ def explain(source: Source) -> Explanation:
         "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
         "a label, a score, or a count.",
         f"How much in all: epsilon {policy.epsilon:g} {whose}, over all askers, for ever; one "
-        f"request may cost from {policy.minimum_epsilon:g} to {per_request / 1e9:g}.",
+        f"request may cost from {policy.minimum_epsilon:g} to {from_nano(per_request):g}.",
         f"What that means for one {unit}: at epsilon {policy.epsilon:g}, {as_odds(policy.epsilon)}.",
         "It is per source: someone whose data are also elsewhere is exposed there as well.",
         f"Who may ask: {'anyone who can reach this source' if policy.askers is None else ', '.join(policy.askers)}.",
@@ -74,3 +75,22 @@ def explain(source: Source) -> Explanation:
             }
         )
     return Explanation(unit, lines, described)
+
+
+def promise(policy: Policy, unit: str) -> list[str]:
+    """An owner's ε in words: whom it protects, and what it means for them."""
+    whom = "one row; someone with several rows has no more than that promised for each"
+    if unit == "person":
+        whom = "one person, with all their rows"
+    budget = "each person's own" if policy.budget == "person" else "one for all"
+    return [
+        f"Protected: {whom}. Budget: epsilon {policy.epsilon:g}, {budget}.",
+        f"At epsilon {policy.epsilon:g}, {as_odds(policy.epsilon)}.",
+    ]
+
+
+def remaining(facts: dict[str, Any]) -> str:
+    """The rest of a population's budget in words, from its `total` and what `remains`."""
+    if facts["remains"] < 0:
+        return f"the total is {facts['total']:g}, less than that: nothing more is answered"
+    return f"{facts['remains']:g} remains of {facts['total']:g}"

@@ -1,9 +1,9 @@
 """The ledger: the durable record of what left a source and what it cost.
 
-A request's life, in this order and no other:
+A question's life, in this order and no other:
 
-1. `charge` looks its key up. An answer already stored under the same key and digest comes back
-   free. The same key with another digest is refused (`id_conflict`). A charge without a stored
+1. `charge` looks its name up. An answer already stored under the same name and digest comes back
+   free. The same name with another digest is refused (`id_conflict`). A charge without a stored
    answer is refused (`lost`): its noise may have been seen, so it is never drawn again.
 2. Otherwise the cost is checked against the cap and committed to disk, in one transaction that
    excludes every other process, inside another on the high-water marks (`privcal.privacy.marks`).
@@ -16,7 +16,7 @@ overspend nor get two noises for one charge.
 
 A campaign may reserve what its questions cost, and may have to wait for its owner's approval
 (`privcal.privacy.reservations`, `privcal.privacy.approvals`): both only ever refuse, and come after
-the key and before the charge, in its transaction.
+the name and before the charge, in its transaction (`privcal.privacy.charging`).
 
 What the owner decided is in the ledger too. Its name, and the unit of protection (row or person),
 are fixed when it is made. The policy, the data it is for, campaigns approved and budget written
@@ -24,10 +24,9 @@ off are entries of the same chain as the charges.
 
 The file is SQLite with a rollback journal and `synchronous=EXTRA` (FULL, and the directory is
 synced too), so at rest a ledger is one file. Each operation opens it anew: a file removed,
-replaced or restored meanwhile is noticed, and nothing is shared across a fork. Each entry holds
-a hash over itself, the running total and the hash before it, and a stored answer one over itself
-and its entry, so damage is noticed (an owner bent on forging could compute the hashes anew: they
-guard against accidents).
+replaced or restored meanwhile is noticed, and nothing is shared across a fork. The entries are a
+chain of hashes (`privcal.privacy.chain`), so damage is noticed. (An owner bent on forging could
+compute the hashes anew: they guard against accidents.)
 
 One ledger covers one population. That the same people's data could be opened under a second
 ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
@@ -35,7 +34,6 @@ ledger elsewhere cannot be prevented here: not doing so is the owner's duty.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -43,131 +41,44 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from privcal.checks import one_of
 from privcal.errors import InputError, Refused
-from privcal.privacy import accounts, approvals, reservations
+from privcal.privacy import accounts, approvals, chain, charging, reservations
+from privcal.privacy.approvals import Proposal
+from privcal.privacy.chain import Entry, Facts, Unit
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.marks import Head, Known, Marks, connect, default_marks, locked, reading
+from privcal.privacy.marks import Known, Marks, connect, default_marks, locked, reading
 from privcal.privacy.policy import Policy
 from privcal.privacy.reservations import Reservation
-from privcal.queries import Query
-
-APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
-VERSION = 2
-
-Unit = Literal["row", "person"]
-UNITS = ("row", "person")
-
-CHARGE, PERSONS = "charge", "persons"
-"""The kinds of entries: a request's cost, and the state of the persons' accounts after one."""
-
-POLICY, DATA, WRITTEN_OFF, APPROVED = "policy", "data", "written off", "approved"
-"""And what only the owner does."""
+from privcal.question import Question, check_name
 
 _PAGE = 500
 """Entries that are exported at a time: a ledger in use is never held up for long."""
-
-_SCHEMA = """
-CREATE TABLE ledger (
-    id TEXT, secret TEXT, name TEXT, unit TEXT, marks TEXT, created TEXT, hash TEXT
-);
-CREATE TABLE entry (
-    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL,
-    asker TEXT, campaign TEXT, round INTEGER, place INTEGER,
-    what TEXT NOT NULL, digest TEXT NOT NULL,
-    epsilon INTEGER NOT NULL, spent INTEGER NOT NULL,
-    time TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL,
-    answer TEXT, sealed TEXT,
-    UNIQUE (asker, campaign, round, place)
-);
-CREATE INDEX by_kind ON entry (kind, seq);
-"""
-
-
-@dataclass(frozen=True)
-class Key:
-    """What names a request: who asks, in which campaign, in which round, the how-manieth."""
-
-    asker: str
-    campaign: str
-    round: int = 0
-    index: int = 0
-
-    @classmethod
-    def parse(cls, asker: str, request_id: str) -> Key:
-        """From the readable form: "campaign/round/index", or "campaign" for the first of all."""
-        if not isinstance(asker, str) or not isinstance(request_id, str):
-            raise InputError("asker and request id must be text")
-        campaign, *numbers = request_id.split("/")
-        try:
-            whole = [int(n) for n in numbers if n.isascii() and n.isdigit()]
-            if (
-                len(whole) != len(numbers)
-                or len(whole) not in (0, 2)
-                or max(whole, default=0) >= 2**31
-            ):
-                raise ValueError
-        except ValueError:
-            raise InputError(
-                f"request id must look like campaign or campaign/round/index, not {request_id!r}"
-            ) from None
-        for what, name in (("asker", asker), ("campaign", campaign)):
-            if not name or len(name) > 200 or not name.isprintable():
-                raise InputError(f"{what} must be 1 to 200 printable characters, not {name!r}")
-        return cls(asker, campaign, *whole)
-
-    def __str__(self) -> str:
-        return f"{self.campaign}/{self.round}/{self.index}"
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A question that is asked, or going to be; `known` where it is to the last parameter."""
-
-    key: Key
-    query: Query
-    nano_epsilon: int
-    known: bool = True
-
-    def conflicts(self, row: sqlite3.Row, model: str | None) -> bool:
-        """Whether what was charged under this key is something else."""
-        return self.known and row["digest"] != self.query.digest(self.nano_epsilon, model)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the ledger."""
-
-    kind: str
-    key: Key | None
-    """None for what the owner did."""
-    what: str
-    """The query, the policy, the data: as JSON; or in words."""
-    epsilon: float
-    time: str
-    answered: bool
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is fixed when a ledger is made; only where its marks are may change."""
-
-    id: str
-    secret: str
-    name: str
-    unit: Unit
-    marks: str | None
-    created: str
 
 
 class Ledger:
     """The ledger in file `path`; `Ledger.create` makes one, `Ledger.in_memory` a fleeting one.
 
-    Making the object touches nothing: every operation looks at the file as it then is.
+    Making the object touches nothing: every operation looks at the file as it then is, and refuses
+    (`privcal.Refused`) where it is missing, damaged, or older than its high-water mark.
+
+    Parameters
+    ----------
+    path
+        The ledger's file.
+
+    Examples
+    --------
+    >>> from privcal import Policy
+    >>> ledger = Ledger.in_memory(Policy(epsilon=2.0))
+    >>> ledger.nano_spent, ledger.policy.epsilon
+    (0, 2.0)
+    >>> [entry.kind for entry in ledger.entries()]
+    ['policy']
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -190,6 +101,8 @@ class Ledger:
 
         Parameters
         ----------
+        path
+            The file to make.
         policy
             The owner's rules, kept in the ledger; `set_policy` changes them.
         unit
@@ -198,14 +111,21 @@ class Ledger:
             What the source is called in what leaves it; by default the file's name without its
             ending.
         marks
-            Another place for its high-water mark than the usual one. Where the marks know of a
+            The file of its high-water mark, by default the usual one. Where the marks know of a
             ledger at this very path that is gone, what it had spent is carried over.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> Ledger.create(folder / "ward.db", unit="row", marks=folder / "marks.db").exists
+        True
         """
         ledger = cls(path)
         assert ledger.path is not None
-        place = default_marks() if marks is None else Path(marks).absolute()
+        marks = default_marks() if marks is None else Path(marks).absolute()
         policy = policy or Policy()
-        facts = _new_facts(name or ledger.path.name.partition(".")[0], unit, str(place), policy)
+        facts = _new_facts(name or ledger.path.name.partition(".")[0], unit, str(marks), policy)
         ledger.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             # O_EXCL: two creators cannot both succeed.
@@ -213,7 +133,7 @@ class Ledger:
         except FileExistsError:
             raise InputError(f"{path} exists; a ledger is never overwritten") from None
         try:
-            with locked(place) as marked, closing(connect(ledger.path)) as db:
+            with locked(marks) as marked, closing(connect(ledger.path)) as db:
                 if unit == "row" and "person" in marked.units_at(ledger.path):
                     raise InputError(
                         f"a ledger at {path} protected persons and is gone: the one in its place "
@@ -221,9 +141,9 @@ class Ledger:
                     )
                 # In the place of a lost one it is about the same people, and so is the same source.
                 facts = replace(facts, id=marked.lost_at(ledger.path) or facts.id)
-                with _transaction(db):
-                    _initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
-                marked.raise_to(facts.id, facts.unit, ledger.path, _head(db))
+                with chain.transaction(db):
+                    chain.initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
+                marked.raise_to(facts.id, facts.unit, ledger.path, chain.head(db))
         except BaseException as error:
             ledger.path.unlink()
             if isinstance(error, (sqlite3.Error, OSError)):
@@ -235,25 +155,27 @@ class Ledger:
     def in_memory(
         cls, policy: Policy | None = None, *, unit: Unit = "row", name: str | None = None
     ) -> Ledger:
-        """For experiments: forgotten when the process ends, and so no protection at all."""
+        """A ledger for experiments: forgotten when the process ends, and so no protection at all."""
         ledger = cls.__new__(cls)
         ledger.path = None
         ledger._process = os.getpid()
         ledger._lock = threading.Lock()
         ledger._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         policy = policy or Policy()
-        with _transaction(ledger._memory):
-            _initialise(
+        with chain.transaction(ledger._memory):
+            chain.initialise(
                 ledger._memory, _new_facts(name or "unnamed", unit, None, policy), policy, 0
             )
         return ledger
 
     @property
     def durable(self) -> bool:
+        """Whether it outlives this process."""
         return self.path is not None
 
     @property
     def exists(self) -> bool:
+        """Whether its file is there."""
         return self.path is None or self.path.is_file()
 
     def __repr__(self) -> str:
@@ -261,29 +183,28 @@ class Ledger:
 
     # --- what a source does -------------------------------------------------------------
 
-    def charge(self, asked: Asking, policy: Policy, model: str | None = None) -> list[int] | None:
-        """Charge a request durably, or return the answer it already has, or raise Refused.
+    def charge(self, question: Question, asker: str, policy: Policy) -> list[int] | None:
+        """Charge a question durably, or return the answer it already has, or raise Refused.
 
-        None means: charged, and the caller must now draw the answer and `store` it. `model` is
-        what the answer is about: a stored one is never given for another model.
+        None means: charged, and the caller must now draw the answer and `store` it. A stored
+        answer is never given for another model than the question's.
         """
-        key, nano = asked.key, asked.nano_epsilon
+        nano = question.nano_epsilon
         with self._changing() as db:
-            row = _find(db, key)
+            row = chain.find(db, question, asker)
             if row is not None:
-                if asked.conflicts(row, model):
+                if row["digest"] != question.digest():
                     raise Refused("id_conflict")
-                return _stored(row)
-            if _policy(db).budget != policy.budget:
+                return chain.stored_answer(row)
+            if chain.read_policy(db).budget != policy.budget:
                 raise Refused("unavailable")  # the owner changed it since the policy was looked at
-            refused = _disapproval(db, policy, [asked], nano, model, offered=False)
+            refused = charging.disapproval(db, policy, [question], asker, nano, offered=False)
             if refused is None:
-                now = _now().timestamp()
+                now = chain.now().timestamp()
                 held = reservations.live(db, now)
-                own = held.pop((key.asker, key.campaign), None)
-                _check_payable(db, policy, key.asker, nano, 1, list(held.values()), own)
-                what = asked.query.canonical()
-                _append(db, CHARGE, what, nano, key, asked.query.digest(nano, model))
+                own = held.pop((asker, question.campaign), None)
+                charging.check_payable(db, policy, asker, nano, 1, list(held.values()), own)
+                chain.append_charge(db, question, asker)
                 if own is not None:  # whatever it did not foresee comes out of it too
                     left, requests = max(0, own.nano - nano), max(0, own.requests - 1)
                     used = replace(own, nano=left, requests=requests, seen=now)
@@ -292,72 +213,65 @@ class Ledger:
             raise Refused(refused)
         return None
 
-    def charge_persons(self, key: Key, persons: set[bytes], nano: int, cap: int) -> set[bytes]:
-        """Charge each person (by `person_hash`) for a charged request; who may count in it."""
+    def charge_persons(
+        self, question: Question, asker: str, persons: set[bytes], cap: int
+    ) -> set[bytes]:
+        """Charge each person (by `person_hash`) for a charged question; returns who may count."""
         with self._changing() as db:  # with the mark: a copy from before this must not pass
-            row = _find(db, key)
-            if row is None or row["answer"] is not None:
-                raise Refused("lost")
-            _check_accounts(db)
-            may = accounts.charge(db, persons, nano, cap - _written_off(db))
-            _append(db, PERSONS, accounts.digest(db))
+            _find_unanswered(db, question, asker)
+            chain.check_accounts(db)
+            may = accounts.charge(db, persons, question.nano_epsilon, cap - chain.written_off(db))
+            chain.append(db, chain.PERSONS, accounts.digest(db))
             return may
 
-    def store(self, key: Key, answer: list[int]) -> None:
-        """Commit the answer of a charged request. Only after this may it leave."""
-        with self._open() as db, _transaction(db):
-            row = _find(db, key)
-            if row is None or row["answer"] is not None:
-                raise Refused("lost")
+    def store(self, question: Question, asker: str, answer: list[int]) -> None:
+        """Commit the answer to a charged question. Only after this may it leave."""
+        with self._open() as db, chain.transaction(db):
+            row = _find_unanswered(db, question, asker)
             text = json.dumps(answer)
             db.execute(
                 "UPDATE entry SET answer = ?, sealed = ? WHERE seq = ?",
-                (text, _hash((row["hash"], text)), row["seq"]),
+                (text, chain.hash_of((row["hash"], text)), row["seq"]),
             )
 
-    def reserve(
-        self,
-        asker: str,
-        campaign: str,
-        asked: Sequence[Asking],
-        policy: Policy,
-        model: str | None = None,
-    ) -> str | None:
+    def reserve(self, questions: Sequence[Question], asker: str, policy: Policy) -> str | None:
         """Keep what these questions cost for their campaign, or say why they could not all be paid.
 
         Nothing is charged. What was answered before costs nothing again, and what the campaign
         had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
         no other campaign is charged what this one needs; to offer again makes it no longer.
         """
-        keys = {one.key for one in asked}
-        ours = {(key.asker, key.campaign) for key in keys} <= {(asker, campaign)}
-        if not ours or len(keys) < len(asked):
+        places = {(question.round, question.index) for question in questions}
+        names = {(question.campaign, question.model) for question in questions}
+        if len(names) != 1 or len(places) < len(questions):
             return "bad_request"
+        campaign = questions[0].campaign
         with self._changing() as db:
             new = []
-            for one in asked:
-                row = _find(db, one.key)
+            for question in questions:
+                row = chain.find(db, question, asker)
                 if row is None:
-                    new.append(one)
-                elif one.conflicts(row, model):
+                    new.append(question)
+                # Where a later question looks depends on the answers: only the first are known.
+                elif question.round == 0 and row["digest"] != question.digest():
                     return "id_conflict"
                 # One that was lost costs nothing more. Its source leaves at that question: left
                 # out from the start, it would change the questions that others have answered.
             if not new:
                 return None
-            need = sum(one.nano_epsilon for one in new)
-            if waits := _disapproval(db, policy, asked, need, model, offered=True):
+            need = sum(question.nano_epsilon for question in new)
+            if waits := charging.disapproval(db, policy, questions, asker, need, offered=True):
                 return waits
-            now = _now().timestamp()
+            now = chain.now().timestamp()
             held = reservations.live(db, now)
             own = held.pop((asker, campaign), None)
             old = reservations.too_many(list(held.values()), asker)
-            others = [one for one in held.values() if one not in old]
-            charged = _head(db).spent - _written_off(db)
+            others = [reservation for reservation in held.values() if reservation not in old]
+            charged = chain.head(db).spent - chain.written_off(db)
             mine = own or Reservation(asker, campaign, 0, 0, charged, now)
             mine = replace(mine, nano=0, requests=0)  # it makes way for the new one
             try:
-                _check_payable(db, policy, asker, need, len(new), others, mine)
+                charging.check_payable(db, policy, asker, need, len(new), others, mine)
             except Refused as refused:
                 return refused.code
             for gone in old:
@@ -365,32 +279,34 @@ class Ledger:
             reservations.keep(db, replace(mine, nano=need, requests=len(new)), now)
         return None
 
-    def release(self, asker: str, campaign: str) -> None:
+    def release(self, campaign: str, asker: str) -> None:
         """Give back what a campaign has reserved and not used."""
-        with self._open() as db, _transaction(db):
+        with self._open() as db, chain.transaction(db):
             reservations.drop(db, asker, campaign)
 
     def reserved(self) -> list[Reservation]:
         """What running campaigns have reserved."""
         with self._open() as db:
-            return list(reservations.live(db, _now().timestamp()).values())
+            return list(reservations.live(db, chain.now().timestamp()).values())
 
     @property
     def facts(self) -> Facts:
+        """What was fixed when it was made."""
         return self.terms()[0]
 
     def terms(self) -> tuple[Facts, Policy]:
-        """What is fixed, and the owner's rules as last set: one look for both."""
+        """The facts that are fixed, and the owner's rules as last set: one look for both."""
         with self._open() as db:
-            return _facts(db), _policy(db)
+            return chain.read_facts(db), chain.read_policy(db)
 
     @property
     def id(self) -> str:
-        """Random, made with the ledger: tells its source from any other of the same name."""
+        """A random name, made with the ledger: tells its source from any other of the same name."""
         return self.facts.id
 
     @property
     def unit(self) -> Unit:
+        """Whom privacy protects here: each row, or each person."""
         return self.facts.unit
 
     @property
@@ -407,84 +323,72 @@ class Ledger:
 
     @property
     def nano_spent(self) -> int:
-        """Over all requests; where each person has a budget of their own, nobody spent more."""
+        """Nano-ε spent over all questions; where each person has their own budget, nobody more."""
         with self._open() as db:
-            return _head(db).spent
+            return chain.head(db).spent
 
     @property
     def nano_written_off(self) -> int:
-        """What the owner wrote off or a lost ledger had spent: it counts against everybody."""
+        """Nano-ε that the owner wrote off or a lost ledger had spent: it counts for everybody."""
         with self._open() as db:
-            return _written_off(db)
+            return chain.written_off(db)
 
     def set_policy(self, policy: Policy) -> None:
         """Change the rules: the owner's decision, never an asker's. It is recorded."""
         with self._changing() as db:
-            old = _policy(db)
-            if policy.budget != old.budget and _head(db).spent:
+            old = chain.read_policy(db)
+            if policy.budget != old.budget and chain.head(db).spent:
                 raise InputError(
                     f"budget is {old.budget!r} since the first charge and cannot change: what was "
                     "spent cannot be told apart by persons any more"
                 )
-            _check_fits(policy, _facts(db).unit)
+            _check_fits(policy, chain.read_facts(db).unit)
             if policy != old:
-                _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
+                chain.append(db, chain.POLICY, json.dumps(policy.to_dict(), sort_keys=True))
 
-    def waiting(self) -> list[tuple[approvals.Terms, str]]:
+    def waiting(self) -> list[tuple[Proposal, str]]:
         """The campaigns that wait for the owner's approval, and since when, the oldest first."""
         with self._open() as db:
             return approvals.waiting(db)
 
-    def approve(self, terms: approvals.Terms) -> None:
-        """Let a waiting campaign ask what `terms` say and no more. It is recorded.
+    def approve(self, proposal: Proposal) -> None:
+        """Let a waiting campaign ask what it proposes and no more. It is recorded.
 
         Where it asks for something else by now, that is an InputError: the owner has not seen it.
         """
         with self._changing() as db:
-            if terms not in (one for one, _ in approvals.waiting(db)):
+            if proposal not in (waiting for waiting, _ in approvals.waiting(db)):
                 raise InputError(
-                    f"campaign {terms.campaign!r} of {terms.asker!r} does not wait for approval, or "
+                    f"campaign {proposal.campaign!r} of {proposal.asker!r} does not wait for approval, or "
                     "asks for something else by now; look again with: privcal ledger waiting"
                 )
-            _append(db, APPROVED, terms.text())
-            approvals.forget(db, terms)
+            chain.append(db, chain.APPROVED, proposal.text())
+            approvals.forget(db, proposal)
 
     def attach(self, note: dict[str, Any], known: Known | None = None) -> None:
         """Record data that this ledger is for: the same people. `known` is for the marks."""
         with self._changing(known) as db:
             what = json.dumps(note, sort_keys=True)
-            newest = _newest(db, DATA)
+            newest = chain.newest(db, chain.DATA)
             if newest is None or newest["what"] != what:
-                _append(db, DATA, what)
+                chain.append(db, chain.DATA, what)
 
     def notes(self) -> list[dict[str, Any]]:
         """The data this ledger is for, as they were attached."""
         with self._open() as db:
-            rows = db.execute("SELECT what FROM entry WHERE kind = ? ORDER BY seq", (DATA,))
+            rows = db.execute("SELECT what FROM entry WHERE kind = ? ORDER BY seq", (chain.DATA,))
             return [json.loads(what) for (what,) in rows]
 
     def persons(self) -> list[tuple[int, set[bytes]]]:
         """Persons by the nano-ε each has spent, what was written off included."""
         with self._open() as db:
-            _check_accounts(db)
-            off = _written_off(db)
+            chain.check_accounts(db)
+            off = chain.written_off(db)
             return [(account.spent + off, account.persons) for account in accounts.read(db)]
 
     def entries(self) -> list[Entry]:
         """Everything that happened, oldest first, each link of the chain verified."""
-        return [
-            Entry(
-                row["kind"],
-                None
-                if row["asker"] is None
-                else Key(row["asker"], row["campaign"], row["round"], row["place"]),
-                row["what"],
-                from_nano(row["epsilon"]),
-                row["time"],
-                row["answer"] is not None,
-            )
-            for row in self._chain()
-        ]
+        return [Entry.of(row) for row in self._chain()]
 
     def export(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """Every entry after number `since`, as plain facts, each link of the chain verified.
@@ -492,15 +396,15 @@ class Ledger:
         Last comes the head: the number and hash of the newest entry. No answer and no secret is
         in it. The ledger may be in use: it is read a page at a time, up to what is then its end.
         """
-        head: dict[str, Any] = {"seq": 0, "nano_spent": 0, "hash": _ROOT}
+        head: dict[str, Any] = {"seq": 0, "nano_spent": 0, "hash": chain.ROOT}
         if since:
             with self._open() as db:
                 row = db.execute("SELECT * FROM entry WHERE seq = ?", (since,)).fetchone()
             if row is None:
                 raise InputError(f"ledger {self.path} has no entry {since}")
-            head = {name: _exported(row)[name] for name in head}
+            head = {name: chain.exported(row)[name] for name in head}
         for row in self._chain(since, head["hash"], head["nano_spent"]):
-            entry = _exported(row)
+            entry = chain.exported(row)
             head = {name: entry[name] for name in head}
             yield entry
         yield {"kind": "head", **head}
@@ -516,7 +420,7 @@ class Ledger:
             for row in rows:
                 seq, spent = seq + 1, spent + row["epsilon"]
                 chained = (row["seq"], row["spent"], row["previous"]) == (seq, spent, previous)
-                if not chained or not _whole(row):
+                if not chained or not chain.intact(row):
                     raise InputError(f"ledger {self.path} is damaged at entry {seq}")
                 previous = row["hash"]
                 yield row
@@ -532,7 +436,9 @@ class Ledger:
         """Whether this file is what its mark says: no older, and no other copy."""
         try:
             with self._open() as db:
-                self._check_mark(db)
+                if self.durable:
+                    with self._reading_marks(db) as marked:
+                        self._check_against(db, marked)
         except Refused as refused:
             if refused.code != "ledger_rolled_back":
                 raise
@@ -553,12 +459,12 @@ class Ledger:
                     "how much epsilon left that it does not show (0 if it is the newest copy)"
                 )
             with self._open() as db:
-                _set_marks(db, str(default_marks()))
-        said = to_nano(write_off, "write-off") if write_off else 0
+                chain.set_marks(db, str(default_marks()))
+        told = to_nano(write_off, "write-off") if write_off else 0
         with self._changing(check=False) as db, self._reading_marks(db) as marked:
             # Looked at again with the marks locked: another copy may be asked meanwhile.
-            nano = max(self._behind(db, marked) or 0, said)
-            _append(db, WRITTEN_OFF, "written off", nano)
+            nano = max(self._behind(db, marked) or 0, told)
+            chain.append(db, chain.WRITTEN_OFF, "written off", nano)
         return nano
 
     # --- the file and its mark ----------------------------------------------------------
@@ -580,15 +486,15 @@ class Ledger:
             raise Refused("ledger_missing")
         try:
             with closing(connect(self.path)) as db:
-                if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                if db.execute("PRAGMA application_id").fetchone()[0] != chain.APPLICATION_ID:
                     raise sqlite3.DatabaseError(f"{self.path} is not a privcal ledger")
                 version = db.execute("PRAGMA user_version").fetchone()[0]
-                if version != VERSION:
+                if version != chain.VERSION:
                     raise sqlite3.DatabaseError(
                         f"{self.path} was made by another version of privcal ({version})"
                     )
                 db.row_factory = sqlite3.Row
-                _facts(db)
+                chain.read_facts(db)
                 yield db
         except InputError:
             raise
@@ -609,80 +515,71 @@ class Ledger:
         """
         with self._open() as db:
             if self.path is None:
-                with _transaction(db):
+                with chain.transaction(db):
                     yield db
                 return
-            facts = _facts(db)
-            place = Path(facts.marks or default_marks())
-            if check and not place.exists():
+            facts = chain.read_facts(db)
+            marks = Path(facts.marks or default_marks())
+            if check and not marks.exists():
                 raise Refused("ledger_rolled_back")
-            with locked(place) as marked, _transaction(db):
+            with locked(marks) as marked, chain.transaction(db):
                 if check:
                     self._check_against(db, marked)
                 yield db
-                marked.raise_to(facts.id, facts.unit, self.path, _head(db))
+                marked.raise_to(facts.id, facts.unit, self.path, chain.head(db))
                 if known is not None:
                     marked.note(known)
 
     @contextmanager
     def _reading_marks(self, db: sqlite3.Connection) -> Iterator[Marks | None]:
-        with reading(Path(_facts(db).marks or default_marks())) as marked:
+        with reading(Path(chain.read_facts(db).marks or default_marks())) as marked:
             yield marked
 
     def _behind(self, db: sqlite3.Connection, marked: Marks | None) -> int | None:
-        """What is known to have left and is not in this file; None where no mark is known.
+        """Nano-ε known to have left and not in this file; None where no mark is known.
 
         A copy that went its own way shares the chain up to some entry: all that the mark counts
         after that is missing here, however much this copy spent itself. So is what any other
         ledger spent in this one's place, unless it was carried over or written off.
         """
-        id = _facts(db).id
+        id = chain.read_facts(db).id
         mark = None if marked is None else marked.head(id)
         if marked is None or mark is None or self.path is None:
             return None
         hashes = {row["seq"]: row["hash"] for row in db.execute("SELECT seq, hash FROM entry")}
-        others = (marked.spent_at(self.path, besides=id) or 0) - _written_off(db)
+        others = (marked.spent_at(self.path, besides=id) or 0) - chain.written_off(db)
         return mark.spent - marked.shared(id, hashes) + max(0, others)
 
-    def _check_mark(self, db: sqlite3.Connection) -> None:
-        if self.path is not None:
-            with self._reading_marks(db) as marked:
-                self._check_against(db, marked)
-
     def _check_against(self, db: sqlite3.Connection, marked: Marks | None) -> None:
-        """The entry that the mark names must be in this file, and nothing spent at its place."""
+        """Refused unless the mark's entry is in this file, and nothing else was spent at its path."""
         assert self.path is not None
-        mark = None if marked is None else marked.head(_facts(db).id)
+        mark = None if marked is None else marked.head(chain.read_facts(db).id)
         if marked is None or mark is None:
             raise Refused("ledger_rolled_back")
         row = db.execute("SELECT hash FROM entry WHERE seq = ?", (mark.seq,)).fetchone()
-        others = marked.spent_at(self.path, besides=_facts(db).id) or 0
-        if row is None or row["hash"] != mark.hash or others > _written_off(db):
+        others = marked.spent_at(self.path, besides=chain.read_facts(db).id) or 0
+        if row is None or row["hash"] != mark.hash or others > chain.written_off(db):
             raise Refused("ledger_rolled_back")
 
 
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Excludes every other process from the first look to the commit."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+def _find_unanswered(db: sqlite3.Connection, question: Question, asker: str) -> sqlite3.Row:
+    """The entry of a charged question that has no answer yet."""
+    row = chain.find(db, question, asker)
+    if row is None or row["answer"] is not None:
+        raise Refused("lost")
+    return row
 
 
-def _new_facts(name: str, unit: Unit, place: str | None, policy: Policy) -> Facts:
-    if unit not in UNITS:
-        raise InputError(f"the unit of protection must be row or person, not {unit!r}")
-    if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
-        raise InputError(f"a source's name must be 1 to 200 printable characters, not {name!r}")
+def _new_facts(name: str, unit: Unit, marks: str | None, policy: Policy) -> Facts:
+    one_of("the unit of protection", unit, chain.UNITS)
+    check_name("a source's name", name)
     _check_fits(policy, unit)
-    return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, place, _stamp(_now()))
+    created = chain.stamp(chain.now())
+    return Facts(secrets.token_hex(16), secrets.token_hex(32), name, unit, marks, created)
 
 
 def _check_fits(policy: Policy, unit: Unit) -> None:
+    """An InputError where such a policy makes no sense for such a ledger."""
     if policy.nano_minimum > policy.nano_per_request:
         raise InputError(
             f"the policy's minimum_epsilon {policy.minimum_epsilon:g} is more than one request may "
@@ -696,236 +593,3 @@ def _check_fits(policy: Policy, unit: Unit) -> None:
                 f"the policy lets {policy.rows_per_person} rows of one person count, but the unit "
                 "of protection is the row: there are no person ids"
             )
-
-
-def _initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: int) -> None:
-    db.row_factory = sqlite3.Row
-    tables = (_SCHEMA, accounts.SCHEMA, reservations.SCHEMA, approvals.SCHEMA)
-    for statement in "".join(tables).split(";"):
-        db.execute(statement)
-    values = tuple(vars(facts).values())
-    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, _hash(values)))
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-    _append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
-    if lost:
-        _append(db, WRITTEN_OFF, "carried over from a lost ledger", lost)
-
-
-def _facts(db: sqlite3.Connection) -> Facts:
-    *values, stamp = db.execute("SELECT * FROM ledger").fetchone()
-    if stamp != _hash(tuple(values)):
-        raise sqlite3.DatabaseError("the ledger is damaged")
-    return Facts(*values)
-
-
-def _set_marks(db: sqlite3.Connection, place: str) -> None:
-    values = tuple({**vars(_facts(db)), "marks": place}.values())
-    db.execute("UPDATE ledger SET marks = ?, hash = ?", (place, _hash(values)))
-
-
-_ROOT = ""
-_HASHED = (
-    "seq", "kind", "asker", "campaign", "round", "place", "what", "digest", "epsilon", "spent",
-    "time", "previous",
-)  # fmt: skip
-
-
-def _hash(fields: tuple[object, ...]) -> str:
-    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
-
-
-def _whole(row: sqlite3.Row) -> bool:
-    """Whether an entry and its answer are as they were written."""
-    answered = row["answer"] is not None or row["sealed"] is not None
-    sealed = not answered or row["sealed"] == _hash((row["hash"], row["answer"]))
-    return sealed and bool(row["hash"] == _hash(tuple(row[name] for name in _HASHED)))
-
-
-def _checked(row: sqlite3.Row) -> sqlite3.Row:
-    if not _whole(row):
-        raise sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
-    return row
-
-
-def _head(db: sqlite3.Connection) -> Head:
-    row = db.execute("SELECT * FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-    if row is None:
-        return Head(0, _ROOT, 0)
-    return Head(row["seq"], _checked(row)["hash"], row["spent"])
-
-
-def _find(db: sqlite3.Connection, key: Key) -> sqlite3.Row | None:
-    row: sqlite3.Row | None = db.execute(
-        "SELECT * FROM entry WHERE asker = ? AND campaign = ? AND round = ? AND place = ?",
-        (key.asker, key.campaign, key.round, key.index),
-    ).fetchone()
-    return None if row is None else _checked(row)
-
-
-def _newest(db: sqlite3.Connection, kind: str) -> sqlite3.Row | None:
-    row: sqlite3.Row | None = db.execute(
-        "SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT 1", (kind,)
-    ).fetchone()
-    return None if row is None else _checked(row)
-
-
-def _policy(db: sqlite3.Connection) -> Policy:
-    row = _newest(db, POLICY)
-    if row is None:
-        raise sqlite3.DatabaseError("the ledger has no policy")
-    return Policy.of(json.loads(row["what"]), "of the ledger")
-
-
-def _stored(row: sqlite3.Row) -> list[int]:
-    if row["answer"] is None:
-        raise Refused("lost")
-    return [int(v) for v in json.loads(row["answer"])]
-
-
-def _check_accounts(db: sqlite3.Connection) -> None:
-    """The persons' accounts must be those that the chain tells of."""
-    row = _newest(db, PERSONS)
-    if accounts.digest(db) != ("" if row is None else row["what"]):
-        raise sqlite3.DatabaseError("the accounts of persons are damaged")
-
-
-def _written_off(db: sqlite3.Connection) -> int:
-    total: int = db.execute(
-        "SELECT COALESCE(SUM(epsilon), 0) FROM entry WHERE kind = ?", (WRITTEN_OFF,)
-    ).fetchone()[0]
-    return total
-
-
-def _check_payable(
-    db: sqlite3.Connection,
-    policy: Policy,
-    asker: str,
-    nano: int,
-    requests: int,
-    others: list[Reservation],
-    own: Reservation | None,
-) -> None:
-    """Refused unless so much more can be paid, beside what others have reserved.
-
-    What the campaign has reserved itself is there for it; the caps hold all the same.
-    """
-    spent, off = _head(db).spent, _written_off(db)
-    each = policy.budget == "person"
-    paid = off if each else spent
-    of_one = policy.nano_of(asker)
-    by_asker = 0 if of_one is None else _spent_by(db, asker)
-    if paid + nano > policy.nano_total or (of_one is not None and by_asker + nano > of_one):
-        raise Refused("over_budget")
-    if own is None or nano > own.nano:
-        if each:  # by whoever was new when the oldest of them reserved
-            running = [one.since for one in (*others, *([own] if own else []))]
-            paid += max(0, spent - off - min(running, default=spent - off))
-        held = sum(one.nano for one in others)
-        held_by_asker = sum(one.nano for one in others if one.asker == asker)
-        if paid + nano + held > policy.nano_total or (
-            of_one is not None and by_asker + nano + held_by_asker > of_one
-        ):
-            raise Refused("reserved")
-    rate = policy.requests_per_hour
-    if rate is not None:
-        beside = [] if own is not None and requests <= own.requests else others
-        if _recent(db, rate) + requests + sum(one.requests for one in beside) > rate:
-            raise Refused("too_often")
-
-
-def _spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
-    """What this asker was charged, in one campaign or all."""
-    rows = db.execute("SELECT * FROM entry WHERE asker = ?", (asker,))
-    return sum(_checked(row)["epsilon"] for row in rows if campaign in (None, row["campaign"]))
-
-
-def _recent(db: sqlite3.Connection, most: int) -> int:
-    """Charges within the last hour; no more than `most` are looked for."""
-    ago = _stamp(_now() - timedelta(hours=1))
-    rows = db.execute(
-        "SELECT time FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT ?", (CHARGE, most)
-    )
-    return sum(time > ago for (time,) in rows)
-
-
-def _disapproval(
-    db: sqlite3.Connection,
-    policy: Policy,
-    asked: Sequence[Asking],
-    nano: int,
-    model: str | None,
-    offered: bool,
-) -> str | None:
-    """A code, and the campaign is noted as waiting, unless its owner approved these questions.
-
-    `nano` is what they cost: some of them may be answered already.
-    """
-    if not policy.approve:
-        return None
-    asker, campaign = asked[0].key.asker, asked[0].key.campaign
-    texts = [
-        (one.key.round, one.key.index, one.nano_epsilon, one.query.canonical()) for one in asked
-    ]
-    wanted = approvals.Terms(
-        asker,
-        campaign,
-        model,
-        tuple(sorted({one.query.kind for one in asked})),
-        len(asked),
-        nano + _spent_by(db, asker, campaign),
-        approvals.digest(asker, campaign, texts),
-    )
-    rows = db.execute("SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC", (APPROVED,))
-    if any(approvals.Terms.of(_checked(row)["what"]).cover(wanted) for row in rows):
-        return None
-    approvals.note(db, wanted, _stamp(_now()), first=not offered)
-    return "awaiting_approval"
-
-
-def _exported(row: sqlite3.Row) -> dict[str, Any]:
-    """An entry for an audit system: whatever its hash is over, and the hash."""
-    asked = row["kind"] == CHARGE
-    return {
-        "seq": row["seq"],
-        "time": row["time"],
-        "kind": row["kind"],
-        "asker": row["asker"],
-        "campaign": row["campaign"],
-        "round": row["round"],
-        "index": row["place"],
-        "query": row["what"] if asked else None,
-        "what": None if asked else row["what"],
-        "digest": row["digest"],
-        "nano_epsilon": row["epsilon"],
-        "nano_spent": row["spent"],
-        "answered": row["answer"] is not None if asked else None,
-        "previous": row["previous"],
-        "hash": row["hash"],
-    }
-
-
-def _append(
-    db: sqlite3.Connection,
-    kind: str,
-    what: str,
-    nano: int = 0,
-    key: Key | None = None,
-    digest: str = "",
-) -> None:
-    head = _head(db)
-    who = (None,) * 4 if key is None else (key.asker, key.campaign, key.round, key.index)
-    spent = head.spent + nano
-    fields = (head.seq + 1, kind, *who, what, digest, nano, spent, _stamp(_now()), head.hash)
-    db.execute(
-        f"INSERT INTO entry ({', '.join(_HASHED)}, hash) VALUES ({', '.join('?' * 13)})",
-        (*fields, _hash(fields)),
-    )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _stamp(time: datetime) -> str:
-    return time.isoformat(timespec="seconds")

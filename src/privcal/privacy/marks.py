@@ -1,9 +1,9 @@
-"""High-water marks: a second place that remembers how far each ledger had got, and for what data.
+"""High-water marks: a second file that remembers how far each ledger had got, and for what data.
 
 A ledger restored from an old copy does not hold the entry that its mark names, and so is refused
 until its owner reconciles it; so is one that took the place of another. The marks live away from
-the ledgers (`marks.db` in the user's state folder, or where `PRIVCAL_MARKS` or the ledger's maker
-said), so that a backup of the one does not bring back the other.
+the ledgers (`marks.db` in the user's state folder, or the file that `PRIVCAL_MARKS` or the ledger's
+maker named), so that a backup of the one does not bring back the other.
 
 The marks are locked before a ledger is, and until both are on disk. So two copies of a ledger that
 are asked at the same moment wait for one another, and the second finds that it is a copy.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 BUSY_SECONDS = 60.0
 
-_SCHEMA = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS head (
     id TEXT PRIMARY KEY, unit TEXT, seq INTEGER, hash TEXT, spent INTEGER
 );
@@ -58,9 +58,9 @@ class Known:
 
 
 def default_marks() -> Path:
-    """Where marks are kept unless said otherwise."""
-    if said := os.environ.get("PRIVCAL_MARKS"):
-        return Path(said).absolute()
+    """The file of the marks, unless another is named."""
+    if path := os.environ.get("PRIVCAL_MARKS"):
+        return Path(path).absolute()
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state).absolute() / "privcal" / "marks.db"
 
@@ -133,22 +133,22 @@ class Marks:
 
 
 @contextmanager
-def reading(place: Path) -> Iterator[Marks | None]:
+def reading(path: Path) -> Iterator[Marks | None]:
     """The marks as they are; None where there are none. No file is made."""
-    if not place.is_file():
+    if not path.is_file():
         yield None
         return
-    with closing(_connect(place)) as db:
+    with closing(_connect(path)) as db:
         yield Marks(db)
 
 
 @contextmanager
-def locked(place: Path) -> Iterator[Marks]:
+def locked(path: Path) -> Iterator[Marks]:
     """The marks, all others shut out until the end, when what changed is committed.
 
     They are made where there are none; whoever only uses a ledger looks first.
     """
-    with closing(_connect(place)) as db:
+    with closing(_connect(path)) as db:
         db.execute("BEGIN IMMEDIATE")
         try:
             yield Marks(db)
@@ -158,17 +158,17 @@ def locked(place: Path) -> Iterator[Marks]:
                 db.execute("ROLLBACK")
 
 
-def _connect(place: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     try:
-        if not place.exists():  # paths of data stand in it: for its owner alone
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(place, os.O_CREAT | os.O_RDWR, 0o600))
-        db = connect(place)
+        if not path.exists():  # paths of data stand in it: for its owner alone
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = connect(path)
         if db.execute("SELECT COUNT(*) FROM sqlite_master WHERE name = 'data'").fetchone()[0] == 0:
-            db.executescript(_SCHEMA)
+            db.executescript(_TABLES)
     except (sqlite3.Error, OSError) as error:
         raise sqlite3.OperationalError(
-            f"cannot open the high-water marks {place}: {error}"
+            f"cannot open the high-water marks {path}: {error}"
         ) from error
     return db
 

@@ -27,6 +27,9 @@ def add_noise(total: IntArray, sensitivity: int, nano_epsilon: int) -> list[int]
     """`total` plus discrete Laplace noise, ε-differentially private for ε = nano_epsilon/10⁹.
 
     `sensitivity` is in the same unit as `total`: the most one person can change it, in L1.
+
+    >>> len(add_noise(np.array([3, 5]), sensitivity=1, nano_epsilon=10**9))
+    2
     """
     laplace = _laplace(sensitivity, nano_epsilon)
     certified = Fraction(laplace.map(sensitivity))

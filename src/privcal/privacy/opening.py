@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from privcal.errors import InputError
-from privcal.privacy.ledger import Ledger, Unit
+from privcal.errors import InputError, Refused
+from privcal.privacy.chain import Unit
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.marks import Known, Marks, default_marks, locked, reading
 from privcal.privacy.policy import Policy
-from privcal.readers import outputs_file, read_scores, read_sources, unused_columns
+from privcal.readers import ENDINGS, PERSON, outputs_file, read_scores, read_sources, unused_columns
 from privcal.scores import Scores
 
 
@@ -90,9 +91,12 @@ class Data:
 
     def known(self, ledger: str, digest: str) -> Known:
         """As the marks keep it."""
-        at = self.path.stat()
-        part = (self.split or "", self.value or "")
-        return Known(ledger, self.path, at.st_dev, at.st_ino, *part, digest)
+        return Known(ledger, self.path, *self._file(), self.split or "", self.value or "", digest)
+
+    def _file(self) -> tuple[int, int]:
+        """The numbers of its disk and of itself there, as far as a database can hold them."""
+        facts = self.path.stat()
+        return facts.st_dev % 2**63, facts.st_ino % 2**63
 
     def same_file(self, path: Path) -> bool:
         """Whether that is this file, under this name or as a hard link."""
@@ -107,8 +111,7 @@ class Data:
         """
         if self.same_file(known.path) or not self.path.exists():
             return self.same_file(known.path)
-        at = self.path.stat()
-        if (at.st_dev, at.st_ino) != (known.device, known.inode):
+        if self._file() != (known.device, known.inode):
             return False
         part = replace(self, split=known.split or None, value=known.value or None)
         with contextlib.suppress(InputError):
@@ -126,7 +129,53 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
 
     A ledger in their place that is noted for other data is an error, unless it is `attaching`.
     """
-    found: dict[str, Path] = {}
+    present, gone, perhaps = _known_ledgers(data, attaching)
+    for path in _nearby(data, folder):
+        ledger = Ledger(path)
+        if ledger.id in present:
+            continue
+        notes = [Data.noted(note) for note in ledger.notes()]
+        mine = [note for note in notes if data.same_file(note.path)]
+        moved = ledger.id in gone  # with its data
+        if moved or [note for note in mine if _same_part(data, note.split, note.value, path)]:
+            present[ledger.id] = path.resolve()
+        elif path == ledger_path(data, folder) and ledger.path != (attaching and attaching.path):
+            whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
+            raise InputError(
+                f"{path} is {whose}; if {data} holds the same people, say so with: "
+                f"privcal ledger attach {path} {data.path}"
+            )
+    if perhaps and not present:
+        raise InputError(
+            f"{data.path} may be {perhaps[-1]} under a new name, which has a ledger: if so, say it with "
+            "privcal ledger attach; if not, copy the file, and use the copy"
+        )
+    paths = list(present.values())
+    if len(paths) > 1:
+        raise InputError(
+            f"{data} has two ledgers, {paths[0]} and {paths[1]}: only its owner can say which one "
+            "holds; move the other away"
+        )
+    if not paths and gone and ledger_path(data, folder) not in gone.values():
+        last = list(gone.values())[-1]
+        raise InputError(
+            f"the ledger of {data} was {last} and is gone; put it back, or make a new one there, "
+            f"which starts with what that had spent: privcal ledger create {data.path} "
+            f"--ledger-dir {last.parent}"
+        )
+    if paths and folder is not None and ledger_path(data, folder) not in paths:
+        raise InputError(
+            f"{data} already has the ledger {paths[0]}; leave --ledger-dir out to use it"
+        )
+    return Ledger(paths[0]) if paths else None
+
+
+def _known_ledgers(
+    data: Data, attaching: Ledger | None
+) -> tuple[dict[str, Path], dict[str, Path], list[Path]]:
+    """What the marks know: ledgers of these data that are there and that are gone, by their ids,
+    and files that these data may be under a new name."""
+    present: dict[str, Path] = {}
     gone: dict[str, Path] = {}
     perhaps: list[Path] = []
     with _marks() as marks:
@@ -135,72 +184,82 @@ def find(data: Data, folder: Path | None = None, attaching: Ledger | None = None
             if was is None and (attaching is None or attaching.id != known.id):
                 perhaps.append(known.path)
             if was:
-                places = _places(marks, known.id)
-                if _same_part(data, known.split or None, known.value or None, places[-1]):
-                    there = [one for one in places if _is(one, known.id)]
-                    if there:
-                        found[known.id] = there[-1]
-                    else:
-                        gone[known.id] = places[-1]
-    for lying in _lying_about(data, folder):
-        ledger = Ledger(lying)
-        if ledger.id in found:
-            continue
-        notes = [Data.noted(note) for note in ledger.notes()]
-        mine = [note for note in notes if data.same_file(note.path)]
-        moved = ledger.id in gone  # with its data
-        if moved or [note for note in mine if _same_part(data, note.split, note.value, lying)]:
-            found[ledger.id] = lying.resolve()
-        elif lying == place(data, folder) and ledger.path != (attaching and attaching.path):
-            whose = f"the ledger of {notes[0]}" if notes else "not noted for any data"
+                paths = _paths(marks, known.id)
+                if _same_part(data, known.split or None, known.value or None, paths[-1]):
+                    there = [path for path in paths if _is(path, known.id)]
+                    (present if there else gone)[known.id] = (there or paths)[-1]
+    return present, gone, perhaps
+
+
+def ledger_of(file: str | Path) -> Ledger:
+    """A ledger by its file, or by the data that it is for."""
+    file = Path(file)
+    if file.is_dir() or file.suffix.lower() in ENDINGS:
+        data = Data.at(file)
+        split = [note for note in notes_of(data) if note.split is not None]
+        if split:
             raise InputError(
-                f"{lying} is {whose}; if {data} holds the same people, say so with: "
-                f"privcal ledger attach {lying} {data.path}"
+                f"{file} is split by its column {split[0].split} and has a ledger for each value: "
+                f"name one, such as {ledger_path(split[0])}"
             )
-    if perhaps and not found:
+        ledger = find(data)
+        if ledger is None:
+            raise InputError(
+                f"the ledger of {file} is gone; put it back, or make a new one, which starts with "
+                f"what that had spent: privcal ledger create {file}"
+                if lost(data)
+                else f"{file} has no ledger yet; make one with: privcal ledger create {file}"
+            )
+        return ledger
+    if not file.is_file():
+        raise InputError(f"there is no ledger {file}")
+    ledger = Ledger(file)
+    try:
+        ledger.facts  # noqa: B018
+    except Refused as refused:
         raise InputError(
-            f"{data.path} may be {perhaps[-1]} under a new name, which has a ledger: if so, say it with "
-            "privcal ledger attach; if not, copy the file, and use the copy"
-        )
-    if len(found) > 1:
-        one, other = list(found.values())[:2]
-        raise InputError(
-            f"{data} has two ledgers, {one} and {other}: only its owner can say which one holds; "
-            "move the other away"
-        )
-    if not found and gone and place(data, folder) not in gone.values():
-        last = list(gone.values())[-1]
-        raise InputError(
-            f"the ledger of {data} was {last} and is gone; put it back, or make a new one there, "
-            f"which starts with what that had spent: privcal ledger create {data.path} "
-            f"--ledger-dir {last.parent}"
-        )
-    if found and folder is not None and place(data, folder) not in found.values():
-        raise InputError(
-            f"{data} already has the ledger {next(iter(found.values()))}; leave --ledger-dir out "
-            "to use it"
-        )
-    return Ledger(next(iter(found.values()))) if found else None
+            f"{file} is not a ledger, or is damaged ({refused.__cause__ or refused})"
+        ) from None
+    return ledger
+
+
+def known_as(scores: Scores) -> Path | None:
+    """The file under which these rows have a ledger, as far as this machine knows."""
+    return next((known.path for known, _ in _known_rows(scores.content_digest())), None)
 
 
 def lost(data: Data, folder: Path | None = None) -> bool:
     """Whether these data had a ledger at its usual place, and it is gone."""
     with _marks() as marks:
-        return marks is not None and marks.spent_at(place(data, folder)) is not None
+        return marks is not None and marks.spent_at(ledger_path(data, folder)) is not None
 
 
 def notes_of(data: Data, folder: Path | None = None) -> list[Data]:
     """What ledgers have noted of this file, as a whole or in parts; the newest first."""
-    paths = {data.path}
-    places = _lying_about(data, folder)
+    names = {data.path}
+    ledgers = _nearby(data, folder)
     with _marks() as marks:
         for known in [] if marks is None else marks.data():
             if data.was(known) is not False:
-                paths.add(known.path)
-                places += [one for one in _places(marks, known.id) if one.is_file()]
-    places = list(dict.fromkeys(places))
-    notes = [Data.noted(n) for one in places for n in reversed(Ledger(one).notes())]
-    return [note for note in notes if note.path in paths or data.same_file(note.path)]
+                names.add(known.path)
+                ledgers += [path for path in _paths(marks, known.id) if path.is_file()]
+    ledgers = list(dict.fromkeys(ledgers))
+    notes = [Data.noted(n) for path in ledgers for n in reversed(Ledger(path).notes())]
+    return [note for note in notes if note.path in names or data.same_file(note.path)]
+
+
+def person_column(data: Data, person: str | None = None, per_row: bool = False) -> str | None:
+    """The column of person ids: as a ledger of these data says, else as is said here."""
+    if per_row and person is not None:
+        raise InputError("give --person or --per-row, not both")
+    notes = notes_of(data)
+    if not notes:
+        return None if per_row else person or PERSON
+    noted = notes[0].person
+    if (per_row and noted is not None) or person not in (None, noted):
+        whom = "a row" if noted is None else f"a person, by the column {noted}"
+        raise InputError(f"the ledger of {data} protects {whom}, as was said when it was made")
+    return noted
 
 
 def check_new(data: Data, scores: Scores, policy: Policy) -> None:
@@ -227,7 +286,7 @@ def create(
     check_new(data, scores, policy or Policy())
     if (other := find(data, folder)) is not None:
         raise InputError(f"{data} already has the ledger {other.path}")
-    at = (at or place(data, folder)).resolve()
+    at = (at or ledger_path(data, folder)).resolve()
     digest = scores.content_digest()
     same = [(known, where) for known, where in _known_rows(digest) if where != at]
     for known, where in same[:1]:
@@ -242,10 +301,12 @@ def create(
         name=name or data.name,
     )
     ledger.attach(data.note(), data.known(ledger.id, digest))
-    if not place(data).exists():  # whoever asks about the data, from whatever account, looks there
+    if not ledger_path(
+        data
+    ).exists():  # whoever asks about the data, from whatever account, looks there
         with contextlib.suppress(OSError):
-            place(data).parent.mkdir(exist_ok=True)
-            place(data).symlink_to(at)
+            ledger_path(data).parent.mkdir(exist_ok=True)
+            ledger_path(data).symlink_to(at)
     return ledger
 
 
@@ -271,8 +332,8 @@ def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
     if ledger.unit == "row" and data.person is not None:
         data = replace(data, person=None)
     for note in map(Data.noted, ledger.notes()):
-        here = data.same_file(note.path) and (data.split, data.value) == (note.split, note.value)
-        if here and note.person != data.person and note.person in _columns(data):
+        same = data.same_file(note.path) and (data.split, data.value) == (note.split, note.value)
+        if same and note.person != data.person and note.person in _columns(data):
             raise InputError(
                 f"{data} is attached with the ids in {note.person}; another column would count "
                 "other persons"
@@ -280,8 +341,8 @@ def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
     ledger.attach(data.note(), data.known(ledger.id, scores.content_digest()))
 
 
-def place(data: Data, folder: Path | None = None) -> Path:
-    """Beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
+def ledger_path(data: Data, folder: Path | None = None) -> Path:
+    """The usual place of a ledger, beside the data: `hospital.npz.ledger`, or `icu.csv.ledgers/<value>.ledger`."""
     name = "" if data.value is None else quote(data.value, safe=" ")
     if folder is not None:
         return folder.resolve() / ".".join(filter(None, (data.path.name, name, "ledger")))
@@ -290,21 +351,21 @@ def place(data: Data, folder: Path | None = None) -> Path:
     return data.path.with_name(f"{data.path.name}.ledgers") / f"{name}.ledger"
 
 
-def _lying_about(data: Data, folder: Path | None) -> list[Path]:
+def _nearby(data: Data, folder: Path | None) -> list[Path]:
     """Ledgers that lie beside the data, for all or a part of them, or in the folder."""
     beside = data.path.with_name(f"{data.path.name}.ledgers")
     some = sorted(beside.glob("*.ledger"))[:1] if beside.is_dir() else []
     whole = replace(data, split=None, value=None)
-    places = [place(whole), *some, place(data), place(data, folder)]
-    return [one for one in dict.fromkeys(places) if one.is_file()]
+    paths = [ledger_path(whole), *some, ledger_path(data), ledger_path(data, folder)]
+    return [path for path in dict.fromkeys(paths) if path.is_file()]
 
 
-def _same_part(data: Data, split: str | None, value: str | None, place: Path) -> bool:
+def _same_part(data: Data, split: str | None, value: str | None, ledger: Path) -> bool:
     """Whether a ledger for this file is for this part of it; a file is split in one way only."""
     if split != data.split:
         how = "as a whole" if split is None else f"split by its column {split}"
         raise InputError(
-            f"{data.path} already has ledgers, such as {place}, {how}: ask it in the same way"
+            f"{data.path} already has ledgers, such as {ledger}, {how}: ask it in the same way"
         )
     return value == data.value
 
@@ -322,18 +383,19 @@ def _marks() -> Iterator[Marks | None]:
         raise InputError(f"{error}; say with PRIVCAL_MARKS where they are") from None
 
 
-def _places(marks: Marks | None, ledger: str) -> list[Path]:
+def _paths(marks: Marks | None, ledger: str) -> list[Path]:
+    """Where this ledger has been, the newest last."""
     return [] if marks is None else marks.places(ledger)
 
 
-def _is(place: Path, id: str) -> bool:
-    return place.is_file() and Ledger(place).id == id
+def _is(path: Path, id: str) -> bool:
+    return path.is_file() and Ledger(path).id == id
 
 
 def _known_rows(digest: str) -> list[tuple[Known, Path]]:
     with _marks() as marks:
         known = [] if marks is None else [known for known in marks.data() if known.digest == digest]
-        return [(k, _places(marks, k.id)[-1]) for k in known if _places(marks, k.id)]
+        return [(k, _paths(marks, k.id)[-1]) for k in known if _paths(marks, k.id)]
 
 
 def _warn(text: str) -> None:

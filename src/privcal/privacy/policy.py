@@ -1,15 +1,18 @@
-"""What a source's owner allows."""
+"""The policy: what a source's owner allows."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from privcal.checks import one_of, whole
 from privcal.errors import InputError, Refused
 from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.queries import FAMILY, Query
+from privcal.queries import FAMILY
+from privcal.question import Question
 
 MAX_ROWS_PER_PERSON = 1000
 BUDGETS = ("population", "person")
@@ -19,9 +22,9 @@ BUDGETS = ("population", "person")
 class Policy:
     """The owner's rules, as an object or a small TOML file with the same names.
 
-    They are kept in the ledger. A policy that comes with a question can only narrow them.
+    They are kept in the ledger. A policy given to `Source` can only narrow them.
 
-    Attributes
+    Parameters
     ----------
     epsilon
         All that may ever be spent, over all askers and campaigns: on this population, or on
@@ -52,6 +55,16 @@ class Policy:
         Stored answers are given again without being counted.
     approve
         Whether nothing is answered before the owner has approved the campaign.
+
+    Examples
+    --------
+    >>> policy = Policy(epsilon=2.0, queries=("gap",))
+    >>> policy.narrowed(Policy(epsilon=0.5)).epsilon
+    0.5
+    >>> Policy(rows_per_person=0)
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: policy rows_per_person must be a whole number from 1 to 1,000, not 0
     """
 
     epsilon: float = 1.0
@@ -67,62 +80,37 @@ class Policy:
     approve: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "epsilon_per_request", "minimum_epsilon"):
+        checks: dict[str, Callable[[str, Any], Any]] = {
+            "epsilon": _check_epsilon,
+            "epsilon_per_request": _check_epsilon,
+            "minimum_epsilon": _check_epsilon,
+            "epsilon_by_asker": _check_table,
+            "queries": _check_list,
+            "askers": _check_list,
+            "rows_per_person": lambda name, value: whole(name, value, 1, MAX_ROWS_PER_PERSON),
+            "requests_per_hour": lambda name, value: whole(name, value, 1),
+            "budget": lambda name, value: one_of(name, value, BUDGETS),
+        }
+        optional = {f.name for f in fields(self) if f.default is None}
+        for name, check in checks.items():
             value = getattr(self, name)
-            if value is not None or name != "epsilon_per_request":
-                object.__setattr__(self, name, from_nano(to_nano(value, f"policy {name}")))
-        self._check_limits()
-        for name in ("queries", "askers"):
-            value = getattr(self, name)
-            if value is not None:
-                listed = isinstance(value, (list, tuple))
-                if not listed or not all(isinstance(v, str) for v in value):
-                    raise InputError(f"policy {name} must be a list of names, not {value!r}")
-                object.__setattr__(self, name, tuple(value))
+            if value is not None or name not in optional:
+                object.__setattr__(self, name, check(f"policy {name}", value))
         unknown = set(self.queries or ()) - set(FAMILY)
         if unknown:
             raise InputError(
                 f"policy queries: unknown kind {sorted(unknown)[0]!r}; the family is {', '.join(FAMILY)}"
             )
-        rows = self.rows_per_person
-        if (
-            isinstance(rows, bool)
-            or not isinstance(rows, int)
-            or not 1 <= rows <= MAX_ROWS_PER_PERSON
-        ):
-            raise InputError(
-                f"policy rows_per_person must be a whole number from 1 to {MAX_ROWS_PER_PERSON}, not {rows!r}"
-            )
         if self.model is not None and (not isinstance(self.model, str) or not self.model):
             raise InputError(f"policy model must be a name, not {self.model!r}")
-        if self.budget not in BUDGETS:
-            raise InputError(f"policy budget must be population or person, not {self.budget!r}")
-
-    def _check_limits(self) -> None:
-        """Those of one asker, of an hour, of the owner's own approval."""
-        table = self.epsilon_by_asker
-        if table is not None:
-            if not isinstance(table, dict) or not all(isinstance(who, str) for who in table):
-                raise InputError(
-                    f"policy epsilon_by_asker must be a table of askers' names, not {table!r}"
-                )
-            nano = {who: to_nano(e, f"policy epsilon_by_asker {who}") for who, e in table.items()}
-            object.__setattr__(
-                self, "epsilon_by_asker", {who: from_nano(n) for who, n in nano.items()}
-            )
-        rate = self.requests_per_hour
-        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
-            raise InputError(
-                f"policy requests_per_hour must be a whole number of at least 1, not {rate!r}"
-            )
         if not isinstance(self.approve, bool):
             raise InputError(f"policy approve must be true or false, not {self.approve!r}")
 
     @classmethod
     def load(cls, path: str | Path, over: Policy | None = None) -> Policy:
-        """Read a policy from TOML; a name it does not know is an error, not a silence.
+        """Read a policy from TOML; a setting that does not exist is an error, not a silence.
 
-        What the file does not say is as in `over`, or the default.
+        Settings that are not in the file are as in `over`, or the default.
         """
         try:
             table: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))
@@ -134,7 +122,7 @@ class Policy:
 
     @classmethod
     def of(cls, table: dict[str, Any], where: str | Path, over: Policy | None = None) -> Policy:
-        """From the settings in a table; `where` it stands is named in errors."""
+        """The policy with the settings in a table; `where` the table is, is named in errors."""
         known = {f.name for f in fields(cls)}
         for name in table:
             if name not in known:
@@ -144,11 +132,11 @@ class Policy:
         return replace(over or cls(), **table)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `of` reads it; what is not set is left out."""
+        """The settings as `of` reads them; what is not set is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def narrowed(self, other: Policy | None) -> Policy:
-        """What both allow; the kind of budget is the owner's alone."""
+        """The policy that allows what both do; the kind of budget is the owner's alone."""
         if other is None:
             return self
         if self.model and other.model and self.model != other.model:
@@ -171,37 +159,52 @@ class Policy:
 
     @property
     def nano_total(self) -> int:
+        """`epsilon` in nano-ε."""
         return to_nano(self.epsilon)
 
     @property
     def nano_per_request(self) -> int:
-        return (
-            self.nano_total
-            if self.epsilon_per_request is None
-            else to_nano(self.epsilon_per_request)
-        )
+        """The most one question may cost, in nano-ε."""
+        return to_nano(self.epsilon_per_request or self.epsilon)
 
     @property
     def nano_minimum(self) -> int:
+        """The least one question may cost, in nano-ε."""
         return to_nano(self.minimum_epsilon)
 
     def nano_of(self, asker: str) -> int | None:
-        """All that this asker may ever spend; None where the total is their only limit."""
+        """Nano-ε that this asker may ever spend; None where the total is their only limit."""
         epsilon = (self.epsilon_by_asker or {}).get(asker)
         return None if epsilon is None else to_nano(epsilon)
 
-    def check(self, query: Query, nano_epsilon: int, asker: str, model: str | None) -> None:
-        """Raise Refused unless these rules allow the request. Rows play no part."""
+    def check(self, question: Question, asker: str) -> None:
+        """Raise Refused unless these rules allow the question. Rows play no part."""
         if self.askers is not None and asker not in self.askers:
             raise Refused("asker")
-        if self.queries is not None and query.kind not in self.queries:
+        if self.queries is not None and question.query.kind not in self.queries:
             raise Refused("query")
-        if self.model is not None and model is not None and model != self.model:
+        if None not in (self.model, question.model) and question.model != self.model:
             raise Refused("model")
-        if nano_epsilon > self.nano_per_request:
+        if question.nano_epsilon > self.nano_per_request:
             raise Refused("over_request_limit")
-        if nano_epsilon < self.nano_minimum:
+        if question.nano_epsilon < self.nano_minimum:
             raise Refused("under_minimum")
+
+
+def _check_epsilon(name: str, value: Any) -> float:
+    return from_nano(to_nano(value, name))
+
+
+def _check_table(name: str, value: Any) -> dict[str, float]:
+    if not isinstance(value, dict) or not all(isinstance(asker, str) for asker in value):
+        raise InputError(f"{name} must be a table of askers' names, not {value!r}")
+    return {asker: _check_epsilon(f"{name} {asker}", limit) for asker, limit in value.items()}
+
+
+def _check_list(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        raise InputError(f"{name} must be a list of names, not {value!r}")
+    return tuple(value)
 
 
 def _lower(one: dict[str, float] | None, other: dict[str, float] | None) -> dict[str, float] | None:

@@ -1,4 +1,4 @@
-"""What running campaigns have reserved of a budget, so that none begins what it cannot finish.
+"""Reservations of a budget by running campaigns, so that none begins what it cannot finish.
 
 Two campaigns that each look at the budget and find enough would together use it up, and neither
 would have its map. So a campaign reserves before its first question what all its questions cost,
@@ -39,11 +39,12 @@ slow site has for a reply, and not long for whoever waits for one that died.
 Not after an offer that repeats it: whoever offers again and again, and asks nothing, would hold a
 source for ever."""
 
-AT_ONCE = 4
-"""Reservations that one asker may have; the one idle for longest makes way for a fifth: nobody is locked out by runs of their own that died. It does not keep an
-asker from holding what is left by offering four quarters of it in turn; `epsilon_by_asker` does."""
+RESERVATIONS_OF_ONE = 4
+"""Reservations that one asker may have; the one idle for longest makes way for a fifth, so nobody is
+locked out by runs of their own that died. It does not keep an asker from holding what is left by
+offering four quarters of it in turn; `epsilon_by_asker` does."""
 
-SCHEMA = """
+RESERVATION_TABLE = """
 CREATE TABLE IF NOT EXISTS reservation (
     asker TEXT NOT NULL, campaign TEXT NOT NULL, nano INTEGER NOT NULL, requests INTEGER NOT NULL,
     since INTEGER NOT NULL, seen REAL NOT NULL, PRIMARY KEY (asker, campaign)
@@ -53,52 +54,56 @@ CREATE TABLE IF NOT EXISTS reservation (
 
 @dataclass(frozen=True)
 class Reservation:
-    """What a campaign has still to ask, in nano-ε and requests."""
+    """What a campaign has still to ask, in nano-ε and questions.
+
+    `since` is what had been charged, over all questions, when it was made; `seen` is when the
+    campaign was last charged, or when this was made.
+    """
 
     asker: str
     campaign: str
     nano: int
     requests: int
     since: int
-    """What had been charged, over all requests, when it was made."""
     seen: float
-    """When the campaign was last charged, or when this was made."""
 
     @property
     def sound(self) -> bool:
+        """Whether its numbers are such as are written here."""
         whole = (self.nano, self.requests, self.since)
         return all(isinstance(n, int) and n >= 0 for n in whole) and isinstance(self.seen, float)
 
 
 def live(db: sqlite3.Connection, now: float) -> dict[tuple[str, str], Reservation]:
-    """Those that hold, by asker and campaign; one that is damaged holds nothing."""
+    """The reservations that hold, by asker and campaign; a damaged one holds nothing."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'reservation'").fetchone():
         return {}
-    found = (Reservation(*row) for row in db.execute("SELECT * FROM reservation"))
+    rows = (Reservation(*row) for row in db.execute("SELECT * FROM reservation"))
     return {
-        (one.asker, one.campaign): one
-        for one in found
-        if one.sound and abs(now - one.seen) < RESERVED_FOR
+        (row.asker, row.campaign): row
+        for row in rows
+        if row.sound and abs(now - row.seen) < RESERVED_FOR
     }
 
 
 def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
-    """Those of an asker that must make way for a new one, the longest idle first."""
-    own = sorted((one for one in live if one.asker == asker), key=lambda one: one.seen)
-    return own[: max(0, len(own) - AT_ONCE + 1)]
+    """The reservations of an asker that must make way for a new one, the longest idle first."""
+    own = sorted((held for held in live if held.asker == asker), key=lambda held: held.seen)
+    return own[: max(0, len(own) - RESERVATIONS_OF_ONE + 1)]
 
 
-def keep(db: sqlite3.Connection, one: Reservation, now: float) -> None:
-    """Write one as it now is; those that have ended are removed."""
-    db.execute(SCHEMA)
+def keep(db: sqlite3.Connection, reservation: Reservation, now: float) -> None:
+    """Write a reservation as it now is; those that have ended are removed."""
+    db.execute(RESERVATION_TABLE)
     db.execute("DELETE FROM reservation WHERE ABS(seen - ?) >= ?", (now, RESERVED_FOR))
-    if one.nano == 0:  # all that was to be asked is asked
-        drop(db, one.asker, one.campaign)
+    if reservation.nano == 0:  # all that was to be asked is asked
+        drop(db, reservation.asker, reservation.campaign)
     else:
-        row = tuple(vars(one).values())
+        row = tuple(vars(reservation).values())
         db.execute("INSERT OR REPLACE INTO reservation VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def drop(db: sqlite3.Connection, asker: str, campaign: str) -> None:
-    db.execute(SCHEMA)
+    """Remove the reservation of a campaign, if it has one."""
+    db.execute(RESERVATION_TABLE)
     db.execute("DELETE FROM reservation WHERE asker = ? AND campaign = ?", (asker, campaign))

@@ -2,17 +2,17 @@
 
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
-from privcal.sketch.reading import Reading
-from privcal.sketch.saved import Entry, Fitted, Sketch, merge
+from privcal.sketch.reader import SketchReader
+from privcal.sketch.sketch import Fitted, Sketch, SketchAnswer, merge
 
 __all__ = [
-    "Entry",
     "Estimate",
     "Fitted",
     "Posterior",
     "PrivateEvaluation",
-    "Reading",
     "Sketch",
+    "SketchAnswer",
+    "SketchReader",
     "evaluate_privately",
     "merge",
 ]

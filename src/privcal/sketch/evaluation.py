@@ -18,11 +18,11 @@ from privcal.maps import CurveMap
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
-from privcal.sketch.reading import Reading
+from privcal.sketch.reader import SketchReader
 
 _DRAWS = 2000
 _FINER = 4
-"""Points between two of the model's grid, so that bins are cut finely."""
+"""Steps from one point of the model's grid to the next, so that bins are cut finely."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Estimate:
 
     @classmethod
     def of(cls, draws: FloatArray) -> Estimate:
+        """Mean and interval of draws from the posterior."""
         low, high = np.quantile(draws, [0.025, 0.975])
         return cls(float(draws.mean()), float(low), float(high))
 
@@ -47,23 +48,27 @@ class Band:
     """The estimated accuracy of rows by their score, with 95 % credible limits."""
 
     score: FloatArray
+    """The scores, rising; everything else is given at each of them."""
     confidence: FloatArray
-    """The rows' own, before …"""
+    """The model's own confidence, before the map."""
     after: FloatArray
-    """… and after the map."""
+    """The confidence after the map."""
     accuracy: FloatArray
+    """The posterior mean of the accuracy."""
     low: FloatArray
+    """The lower limit of the accuracy."""
     high: FloatArray
+    """The upper limit of the accuracy."""
     share: FloatArray
-    """Of all rows, around each point."""
+    """The share of all rows around the score."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateEvaluation:
     """Estimates under differential privacy: nothing here was measured on rows."""
 
-    clear: bool
-    """False: the noise drowned the data, and these are only what was believed beforehand."""
+    informative: bool
+    """False where the noise drowned the data: these are only what was believed beforehand."""
     accuracy: Estimate
     confidence_before: Estimate
     confidence_after: Estimate
@@ -74,11 +79,12 @@ class PrivateEvaluation:
     band: Band
 
     def estimates(self) -> dict[str, Estimate]:
+        """The estimates by name."""
         return {k: v for k, v in vars(self).items() if isinstance(v, Estimate)}
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "clear": self.clear,
+            "clear": self.informative,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
         }
@@ -86,7 +92,7 @@ class PrivateEvaluation:
 
 def evaluate_privately(
     posterior: Posterior,
-    reading: Reading,
+    reader: SketchReader,
     map: CurveMap | None = None,
     bins: int = 15,
     run: int = 0,
@@ -94,18 +100,18 @@ def evaluate_privately(
     """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
     check_bins(bins)
     if map is None:
-        map = posterior.maps(reading.temperature)[run]
-    elif not isinstance(map, CurveMap) or map.temperature != reading.temperature:
+        map = posterior.maps(reader.temperature)[run]
+    elif not isinstance(map, CurveMap) or map.temperature != reader.temperature:
         raise InputError(
             "only a curve over the same score can be judged by this sketch: one fitted with the "
-            f"same public data, at temperature {reading.temperature:.6g}"
+            f"same public data, at temperature {reader.temperature:.6g}"
         )
     model = posterior.model
-    rng = np.random.default_rng(0)  # the same sketch says the same twice
+    rng = np.random.default_rng(0)  # the same sketch gives the same estimates twice
     state = model.state(posterior.draws(run, _DRAWS, rng), np.full(_DRAWS, posterior.log_rows[run]))
     rest = rng.standard_normal((_DRAWS, model.unfitted_bend.shape[1])) @ model.unfitted_bend.T
     points = np.linspace(0, model.points - 1, (model.points - 1) * _FINER + 1)
-    grid, own = _finer(points, model.grid), _finer(points, reading.own_confidence)
+    grid, own = _finer(points, model.grid), _finer(points, reader.own_confidence)
     p = sigmoid(_finer(points, state.eta + rest))
     density = _finer(points, state.density)
     density /= density.sum(axis=1, keepdims=True)
@@ -114,7 +120,7 @@ def evaluate_privately(
     low, high = np.quantile(p, [0.025, 0.975], axis=0)
     shown = expected > 1e-3 * expected.max()
     return PrivateEvaluation(
-        clear=bool(posterior.clear[run]),
+        informative=bool(posterior.informative[run]),
         accuracy=Estimate.of((density * p).sum(axis=1)),
         confidence_before=Estimate.of(density @ own),
         confidence_after=Estimate.of(density @ after),
@@ -127,7 +133,7 @@ def evaluate_privately(
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
-    """Values at fractional places of their last axis."""
+    """Values at fractional indices of their last axis, by interpolation."""
     left = np.minimum(points.astype(int), values.shape[-1] - 2)
     share = points - left
     return np.asarray(values[..., left] * (1 - share) + values[..., left + 1] * share)

@@ -31,11 +31,11 @@ import numpy as np
 from privcal.maps import CurveMap
 from privcal.scores import BoolArray, FloatArray
 
-CLEAR = 2.0
-"""So many standard deviations of noise the total must be above zero for the data to speak."""
+INFORMATIVE = 2.0
+"""The noisy total must lie this many standard deviations of the noise above zero."""
 
 _STEPS, _CLOSE = 1000, 1e-3
-"""Steps at most, and the step in prior standard deviations that ends them. A few hundred rows need
+"""The most steps, and the step in prior standard deviations that ends them. A few hundred rows need
 about ten; a million rows that the prior did not expect, hundreds."""
 
 _LONGEST = 1.0
@@ -51,38 +51,43 @@ _PROPOSED, _WIDER = 4, 1.15
 """Proposals for each draw of the posterior, and how much wider they are."""
 
 _FEW = 0.2
-"""So many effective proposals for each draw are too few."""
+"""Effective proposals for each draw, below which they are too few."""
 
 _SHARP = 2.0
-"""How sharply drift begins where the mean score falls below the clean one."""
+"""Sharpness with which drift begins where the mean score falls below the clean one."""
 
 _LEAST_SLOPE = 1e-3
-"""Of the curve that comes out, so that a map always rises."""
+"""Slope that the resulting curve has at least, so that a map always rises."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed before the data speak. See docs/sketch.md for where the numbers are from."""
+    """What is believed before any answer. See docs/sketch.md for where the numbers are from.
+
+    Where the mean score of clean rows is known, the drift δ is how far the hidden rows' mean lies
+    below it, and what is believed of α and b moves with it.
+    """
 
     knots: tuple[float, ...]
+    """The scores around which rows are counted."""
     low: float
+    """The lowest score of the model's grid."""
     high: float
-    """Scores that are told apart lie between these."""
+    """The highest score of the model's grid."""
     bulk: float
-    """Scores far above this differ less and less, to the Gaussian processes."""
+    """The score far above which scores differ less and less, to the Gaussian processes."""
     slope: tuple[float, float]
     """Mean and standard deviation of α."""
     level: tuple[float, float]
     """Mean and standard deviation of b."""
     correlation: float
-    """Of α and b: where confidence means less, it is usually too high as well."""
+    """Correlation of α and b: where confidence means less, it is usually too high as well."""
     clean: float | None = None
-    """The mean score of clean rows, where known. How far the hidden rows' mean lies below it is
-    the drift δ, and what is believed of α and b moves with it:"""
+    """The mean score of clean rows, where known."""
     slope_drift: float = 0.0
-    """… the mean of α by slope_drift · tanh δ,"""
+    """Factor of tanh δ in the mean of α."""
     level_drift: tuple[float, float] = (0.0, 0.0)
-    """… mean and standard deviation of b by level_drift · δ."""
+    """Factors of δ in the mean and in the standard deviation of b."""
     bend: tuple[float, float] = (0.3, 1.5)
     """Standard deviation and length scale of f."""
     density: tuple[float, float] = (1.5, 3.0)
@@ -92,9 +97,9 @@ class Prior:
 
 
 def with_public(clean: float, classes: int = 1000) -> Prior:
-    """The score is taken at the temperature that calibrates the clean rows, of mean `clean`.
+    """The prior where scores are taken at the temperature that calibrates clean rows.
 
-    No score is below that of equal probabilities, −log(classes − 1).
+    Their mean score is `clean`; no score is below that of equal probabilities, −log(classes − 1).
     """
     return Prior(
         knots=(-2.0, 4.0),
@@ -111,7 +116,7 @@ def with_public(clean: float, classes: int = 1000) -> Prior:
     )
 
 
-ALONE = Prior(
+WITHOUT_PUBLIC = Prior(
     knots=(-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0),
     low=-8.0,
     high=40.0,
@@ -120,7 +125,8 @@ ALONE = Prior(
     level=(-0.6, 1.4),
     correlation=0.0,
 )
-"""The score is taken at T = 1, of logits whose scale nobody knows: wide knots, wide prior."""
+"""The prior where scores are taken at T = 1, of logits whose scale nobody knows: wide, as are
+its knots."""
 
 
 def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[FloatArray, FloatArray]:
@@ -128,8 +134,8 @@ def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[Float
     deviation, length = scale
     covariance = np.exp(-0.5 * ((x[:, None] - x[None, :]) / length) ** 2)
     values, vectors = np.linalg.eigh(covariance)
-    found = deviation * vectors * np.sqrt(np.maximum(values, 0.0))
-    return found[:, ::-1][:, :count], found[:, ::-1][:, count:]
+    modes = (deviation * vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    return modes[:, :count], modes[:, count:]
 
 
 class Model:
@@ -170,14 +176,19 @@ class Model:
         runs, length = averages.shape
         total = averages.sum(axis=1)
         deviation = np.sqrt(length * noise_variance)
-        clear = total > CLEAR * deviation
+        informative = total > INFORMATIVE * deviation
         log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
-        # Where the data do not speak, the prior does.
+        # Where noise drowned the data, the prior stays.
         z, spread = np.zeros((runs, self.size)), np.tile(np.eye(self.size), (runs, 1, 1))
-        z[clear], spread[clear] = self._solve(
-            averages[clear], log_rows[clear], answers, noise_variance, z[clear], z[clear]
+        z[informative], spread[informative] = self._solve(
+            averages[informative],
+            log_rows[informative],
+            answers,
+            noise_variance,
+            z[informative],
+            z[informative],
         )
-        return Posterior(self, z, spread, log_rows, clear, averages, answers, noise_variance)
+        return Posterior(self, z, spread, log_rows, informative, averages, answers, noise_variance)
 
     def _solve(
         self,
@@ -197,19 +208,19 @@ class Model:
         relax, last = np.ones(len(start)), np.zeros_like(z)
         moving = np.arange(len(start))
         for step in range(_STEPS):
-            here = z[moving]
-            expected, jacobian, sampling = self._expect(here, log_rows[moving])
+            current = z[moving]
+            expected, jacobian, sampling = self._expect(current, log_rows[moving])
             covariance = sampling / answers + (noise_variance + _TINY) * np.eye(length)
             transposed = jacobian.transpose(0, 2, 1)
             system = jacobian @ transposed + covariance
-            away = (here - believed[moving])[:, :, None]
+            away = (current - believed[moving])[:, :, None]
             seen = (averages[moving] - expected)[:, :, None] + jacobian @ away
             move = (transposed @ np.linalg.solve(system, seen) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
             # A step that turns back went too far: shorter ones from there on.
             relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
             length_of_step = np.minimum(relax[moving], _LONGEST / np.maximum(longest, _LONGEST))
-            z[moving] = here + move * length_of_step[:, None]
+            z[moving] = current + move * length_of_step[:, None]
             last[moving] = move
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
             gain = np.linalg.solve(system[done], jacobian[done])
@@ -222,7 +233,7 @@ class Model:
     def _log_likelihood(
         self, z: FloatArray, log_rows: FloatArray, seen: FloatArray, answers: int, noise: float
     ) -> FloatArray:
-        """Of one average answer `seen`, at each of several values z of the unknowns."""
+        """The log-likelihood of one average answer `seen`, at several values z of the unknowns."""
         expected, _, sampling = self._expect(z, log_rows)
         covariance = sampling / answers + (noise + _TINY) * np.eye(len(seen))
         miss = (seen - expected)[:, :, None]
@@ -240,16 +251,16 @@ class Model:
         expected = np.empty((runs, 2 * knots))
         jacobian = np.empty((runs, 2 * knots, self.size))
         sampling = np.zeros((runs, 2 * knots, 2 * knots))
-        for place, part in (
+        for half, part in (
             (slice(0, knots), density_rows - correct),
             (slice(knots, None), correct),
         ):
             sums = part @ self._sums
             hats, by_shape, pairs = np.split(sums, [knots, knots * (1 + self.shapes)], axis=1)
-            expected[:, place] = hats
-            jacobian[:, place, curve:-1] = by_shape.reshape(runs, knots, self.shapes)
-            jacobian[:, place, curve:-1] -= hats[:, :, None] * state.mean_shape[:, None, :]
-            sampling[:, place, place] = pairs.reshape(runs, knots, knots)
+            expected[:, half] = hats
+            jacobian[:, half, curve:-1] = by_shape.reshape(runs, knots, self.shapes)
+            jacobian[:, half, curve:-1] -= hats[:, :, None] * state.mean_shape[:, None, :]
+            sampling[:, half, half] = pairs.reshape(runs, knots, knots)
         jacobian[:, :, -1] = _LOG_ROWS * expected
         # What a change of the curve moves from wrong to correct.
         moved = ((correct * (1 - state.p)) @ self._of_curve).reshape(runs, knots, curve)
@@ -307,14 +318,19 @@ class State(NamedTuple):
     eta: FloatArray
     """Log-odds of being correct, on the grid."""
     p: FloatArray
+    """Probability of being correct, on the grid."""
     density: FloatArray
+    """Share of the rows at each point of the grid."""
     rows: FloatArray
+    """Number of rows of one answer, n."""
     slope: FloatArray
+    """The slope e^α."""
     mix: FloatArray
     """Derivative of (α, b) in the first two coordinates."""
     by_drift: FloatArray
     """Derivative of (α, b) in the drift."""
     mean_shape: FloatArray
+    """Mean of each function of log ρ under the density."""
     drift_by_shape: FloatArray
     """Derivative of the drift in the weights of log ρ."""
 
@@ -327,8 +343,8 @@ class Posterior:
     mean: FloatArray
     covariance: FloatArray
     log_rows: FloatArray
-    clear: BoolArray
-    """False where the noisy total is not clearly positive: what is said then is the prior."""
+    informative: BoolArray
+    """False where the noise drowned the data, the total not being clearly positive: the prior."""
     averages: FloatArray
     answers: int
     noise_variance: float
@@ -342,7 +358,7 @@ class Posterior:
         """
         model, mean = self.model, self.mean[run]
         unit = rng.standard_normal((_PROPOSED * count, model.size))
-        if not self.clear[run]:
+        if not self.informative[run]:
             return np.asarray(mean + unit[:count])
         # A square root even where rounding made the covariance slightly indefinite.
         values, vectors = np.linalg.eigh(self.covariance[run])
@@ -365,8 +381,8 @@ class Posterior:
         Exact where the model is linear; it bends with the model where it is not (randomised
         maximum likelihood, Oliver 1996).
         """
-        model, here = self.model, self.mean[[run]]
-        _, _, sampling = model._expect(here, self.log_rows[[run]])
+        model, mean = self.model, self.mean[[run]]
+        _, _, sampling = model._expect(mean, self.log_rows[[run]])
         length = self.averages.shape[1]
         covariance = sampling[0] / self.answers + (self.noise_variance + _TINY) * np.eye(length)
         noise = rng.standard_normal((count, length)) @ np.linalg.cholesky(covariance).T
@@ -375,7 +391,7 @@ class Posterior:
             np.full(count, self.log_rows[run]),
             self.answers,
             self.noise_variance,
-            here.repeat(count, axis=0),
+            mean.repeat(count, axis=0),
             rng.standard_normal((count, model.size)),
         )
         return z
@@ -409,6 +425,7 @@ class Posterior:
         return np.asarray(np.maximum.accumulate(value, axis=1) + least)
 
     def maps(self, temperature: float) -> list[CurveMap]:
+        """The map of each run, for scores taken at `temperature`."""
         scores = tuple(self.model.grid[::2].tolist())
         return [CurveMap(temperature, scores, tuple(run)) for run in self.curve[:, ::2].tolist()]
 

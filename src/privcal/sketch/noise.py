@@ -1,4 +1,4 @@
-"""How much noise is in a sketch, and what is said where it drowned the data."""
+"""How much noise is in a sketch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from privcal.privacy.epsilon import NANO
 
-UNCLEAR = "the noisy total is not clearly positive: the map is what was believed beforehand"
-
 
 def noise_variance(answers: Iterable[tuple[int, int]]) -> float:
-    """Of the noise in one number of the average of some answers.
+    """The variance of the noise in one number of the average of some answers.
 
     Each is given as (nano-ε, rows per person): its noise is Laplace with scale rows/ε, hence
     variance 2·(rows/ε)². The variance of a mean of n is their sum over n². The sum is rounded

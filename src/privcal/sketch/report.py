@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation
 
@@ -20,7 +21,8 @@ def headline(epsilon: float) -> str:
     return f"estimated under ε = {epsilon:g}, not measured"
 
 
-def tell(console: Console, evaluation: PrivateEvaluation, epsilon: float) -> None:
+def report(evaluation: PrivateEvaluation, epsilon: float) -> list[RenderableType]:
+    """For people: a table, and a warning where the noise was all there was."""
     table = Table(
         title=f"The hidden rows, {headline(epsilon)}",
         caption="In brackets: 95 % credible intervals. Computed from the answers already given, "
@@ -29,14 +31,18 @@ def tell(console: Console, evaluation: PrivateEvaluation, epsilon: float) -> Non
     )
     for name in ("measure", "before", "after"):
         table.add_column(name, justify="left" if name == "measure" else "right", no_wrap=True)
-    for name, before, after in rows(evaluation):
-        table.add_row(name, str(before), str(after) if after is not None else "")
-    console.print(table)
-    if not evaluation.clear:
-        console.print(DROWNED)
+    for name, before, after in _measures(evaluation):
+        table.add_row(name, str(before), "" if after is None else str(after))
+    return [table] if evaluation.informative else [table, Text(DROWNED)]
 
 
-def rows(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | None]]:
+def document(evaluation: PrivateEvaluation, epsilon: float) -> dict[str, Any]:
+    """For --json: every estimate with its interval, and what it is."""
+    facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
+    return facts if evaluation.informative else {**facts, "note": DROWNED}
+
+
+def _measures(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | None]]:
     """(measure, before, after); a map changes no prediction, so accuracy has one value."""
     return [
         ("accuracy", evaluation.accuracy, None),
@@ -44,9 +50,3 @@ def rows(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | 
         ("ECE", evaluation.ece_before, evaluation.ece_after),
         ("Brier", evaluation.brier_before, evaluation.brier_after),
     ]
-
-
-def document(evaluation: PrivateEvaluation, epsilon: float) -> dict[str, Any]:
-    """For --json: every estimate with its interval, and what it is."""
-    facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
-    return facts if evaluation.clear else {**facts, "note": DROWNED}

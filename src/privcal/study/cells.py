@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from privcal.metrics import EqualMass
+from privcal.metrics import AllRows
 from privcal.scores import BoolArray, FloatArray, IntArray
 
 POWER = 1.5
@@ -61,7 +61,7 @@ class RankCells:
             self.private = np.empty((len(prefixes), 2, count, trials), width)
         harmonic = _harmonic(n)
         everyone = _aurc(self.totals[..., None], *harmonic)
-        off = EqualMass(self.score, self.correct).aurc - everyone
+        off = AllRows(self.score, self.correct).aurc - everyone
         for column, found in enumerate(private_counts(code, order, prefixes, 2 * count)):
             private = found.reshape(2, count, trials)
             if keep:

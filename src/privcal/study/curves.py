@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcal.maps import MOST_ODDS, CurveMap, slowing
+from privcal.maps import MOST_ODDS, CurveMap, compress_tail
 from privcal.scores import FloatArray, IntArray
 from privcal.study.cells import RankCells
 
@@ -49,7 +49,7 @@ def _values(maps: Sequence[CurveMap], s: FloatArray) -> FloatArray:
         return np.stack([m.at(s) for m in maps], axis=1)
     # Points at the same scores: where `s` lies among them is the same for all.
     x, y = np.array(maps[0].scores), np.array([m.log_odds for m in maps]).T
-    s = slowing(s, x[-1])
+    s = compress_tail(s, x[-1])
     left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
     slope = np.diff(y, axis=0) / np.diff(x)[:, None]
     return np.asarray(y[left] + slope[left] * (s - x[left])[:, None])

@@ -378,12 +378,9 @@ def _mark(axis: Any, curve: Curve, measure: str, style: Style, noise: bool) -> N
 
 
 def _figure(width: float, height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height))
 
 
 def _legend(figure: Any, looks: dict[str, Style], columns: int, noise: bool = False) -> None:

@@ -9,7 +9,6 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from privcal import __version__
 from privcal.files import replacing
 from privcal.study.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
 from privcal.study.factor_claims import factor_claims
@@ -18,6 +17,7 @@ from privcal.study.ranking import beside_the_paper, ece_against_others
 from privcal.study.render import Table, shown
 from privcal.study.results import Results
 from privcal.study.tables import all_tables, overall
+from privcal.version import __version__
 
 CLASSES = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}
 MARKS = {HOLDS: "✓", FAILS: "✗", UNKNOWN: "?"}

@@ -11,7 +11,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from privcal import methods
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.fit import Objective, fit_temperature
-from privcal.kernel import confidence, default_threads
+from privcal.kernel import confidence
 from privcal.metrics import aurc, brier, ece
 from privcal.scores import IntArray, Scores
 from privcal.study.archive import Archive, read_archive
@@ -31,6 +31,7 @@ from privcal.study.measured import Measured
 from privcal.study.simulator import Simulator
 from privcal.study.skew import MIXED, mixed
 from privcal.study.tabulated import BINS, Tables
+from privcal.threads import default_threads
 
 if TYPE_CHECKING:
     import polars as pl
@@ -152,9 +153,7 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
 
 
 def _takes_public(name: str) -> bool:
-    if name not in methods.names():
-        return False
-    return any(field.name == PUBLIC for field in fields(methods.make(name)))  # type: ignore[arg-type]
+    return name in methods.names() and methods.find(name).takes_public
 
 
 def run(
@@ -523,7 +522,7 @@ class _Folder:
         self.parts.mkdir(parents=True, exist_ok=True)
         if not said.exists():
             with replacing(said) as part:
-                part.write_text(json.dumps(facts, indent=2))
+                part.write_text(json.dumps(facts, indent=2), encoding="utf-8")
 
     def _part(self, shift: str, label: str) -> Path:
         return (
@@ -536,7 +535,7 @@ class _Folder:
 
     def add(self, piece: Done) -> None:
         with replacing(self._part(piece.shift, piece.label)) as part:
-            part.write_text(json.dumps(piece.rows))
+            part.write_text(json.dumps(piece.rows), encoding="utf-8")
 
     def collect(self) -> pl.DataFrame:
         """All parts into `results.parquet`, `exact.parquet` and, if kept, `trials.parquet`."""

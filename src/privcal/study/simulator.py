@@ -28,7 +28,7 @@ from privcal import kernel
 from privcal.errors import InputError
 from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, drive
-from privcal.metrics import EqualMass, bin_index
+from privcal.metrics import AllRows, bin_index
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, to_nano
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import FloatArray, IntArray, Scores
@@ -463,7 +463,7 @@ class Simulator:
             gaps = np.bincount(bin_index(c, BINS), gap, BINS)
             measured.ece[trial] = np.abs(gaps).sum() / len(c)
             measured.brier[trial] = gap @ gap / len(c)
-            measured.aurc[trial] = EqualMass(c, correct).aurc
+            measured.aurc[trial] = AllRows(c, correct).aurc
         return measured
 
 

@@ -17,23 +17,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from privcal.datasets.images import Images
+from privcal.images import ImageSet
 
 RESIDENT = 8 << 30
-"""Bytes of pixels that are kept on the device for the whole training; more are read as needed."""
+"""Bytes of pixels that are kept on the device for the whole training; larger sets are read as needed."""
 
 
 class Batches:
-    def __init__(self, images: Images, batch: int, augment: str, seed: int, device: str) -> None:
+    """Batches of an image set, epoch by epoch."""
+
+    def __init__(self, images: ImageSet, batch: int, augment: str, seed: int, device: str) -> None:
         self.images, self.size, self.seed, self.device = images, batch, seed, device
-        self.change = _shifted if augment == "shift" else _resized
+        self.augment = _shift if augment == "shift" else _resized_crop
         self.labels = torch.from_numpy(images.labels).to(device)
         self.resident: Tensor | None = None
         if len(images) * images.side**2 * 3 <= RESIDENT:
             self.resident = torch.from_numpy(images.take(slice(None))).to(device)
 
     def __len__(self) -> int:
-        """Batches of an epoch; the few images left over are other ones in every epoch."""
+        """Number of batches in an epoch; the few images left over are others in every epoch."""
         return max(1, len(self.images) // self.size)
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -43,8 +45,8 @@ class Batches:
         draws = torch.rand((len(self.images), 5), generator=random).to(self.device)
         pieces = list(order.split(self.size))[first : len(self)]
         for rows, pixels in zip(pieces, self._pixels(pieces), strict=True):
-            there = rows.to(self.device)
-            yield self.change(pixels, draws[there]), self.labels[there]
+            index = rows.to(self.device)
+            yield self.augment(pixels, draws[index]), self.labels[index]
 
     def _pixels(self, pieces: list[Tensor]) -> Iterator[Tensor]:
         if self.resident is not None:
@@ -62,23 +64,24 @@ class Batches:
                 yield torch.from_numpy(ahead.popleft().result()).to(self.device)
 
 
-def _mirrored(rows: Tensor, draw: Tensor) -> Tensor:
+def _mirror(rows: Tensor, draw: Tensor) -> Tensor:
+    """The images, those with a draw of 1/2 or more mirrored."""
     return torch.where((draw < 0.5)[:, None, None, None], rows, rows.flip(2))
 
 
-def _shifted(rows: Tensor, draws: Tensor) -> Tensor:
+def _shift(rows: Tensor, draws: Tensor) -> Tensor:
     """Each image moved by up to an eighth of its side in both directions, black beyond its edge."""
     count, side = rows.shape[0], rows.shape[1]
     most = side // 8
     wide = F.pad(rows, (0, 0, most, most, most, most))
-    there = torch.arange(side, device=rows.device)
-    down = (draws[:, 0] * (2 * most + 1)).long()[:, None] + there
-    right = (draws[:, 1] * (2 * most + 1)).long()[:, None] + there
+    grid = torch.arange(side, device=rows.device)
+    down = (draws[:, 0] * (2 * most + 1)).long()[:, None] + grid
+    right = (draws[:, 1] * (2 * most + 1)).long()[:, None] + grid
     image = torch.arange(count, device=rows.device)[:, None, None]
-    return _mirrored(wide[image, down[:, :, None], right[:, None, :]], draws[:, 2])
+    return _mirror(wide[image, down[:, :, None], right[:, None, :]], draws[:, 2])
 
 
-def _resized(rows: Tensor, draws: Tensor) -> Tensor:
+def _resized_crop(rows: Tensor, draws: Tensor) -> Tensor:
     """A part of each image, of 1/4 to all of its area and 3:4 to 4:3, at 7/8 of its side."""
     side = rows.shape[1]
     area = 0.25 + 0.75 * draws[:, 0]
@@ -93,4 +96,4 @@ def _resized(rows: Tensor, draws: Tensor) -> Tensor:
     parts = F.grid_sample(
         rows.permute(0, 3, 1, 2).float(), grid, padding_mode="border", align_corners=False
     )
-    return _mirrored(parts.round().to(torch.uint8).permute(0, 2, 3, 1), draws[:, 2])
+    return _mirror(parts.round().to(torch.uint8).permute(0, 2, 3, 1), draws[:, 2])

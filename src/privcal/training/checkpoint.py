@@ -1,4 +1,4 @@
-"""A network on disk: weights, recipe, how far it got, and what is needed to go on."""
+"""Checkpoints: a network on disk, with its recipe, its progress and what is needed to go on."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ VERSION = 1
 
 @dataclass
 class Checkpoint:
+    """A network, finished or under way."""
+
     recipe: Recipe
     classes: tuple[str, ...]
     side: int
-    """Pixels of a side of the images it was trained on."""
+    """Height and width in pixels of the images it was trained on."""
     data: str
-    """Identifies the training images, so that a run is not continued with others."""
+    """Digest of the training images, so that a run is not continued with others."""
     weights: dict[str, Any]
     optimiser: dict[str, Any] | None
-    """None once the training is finished."""
+    """State of the optimiser; None once the training is finished."""
     step: int
     losses: float = 0.0
-    """Sum over the steps of the epoch that is under way."""
+    """Sum of the losses in the epoch that is under way."""
     seconds: float = 0.0
-    """That it has taken so far."""
+    """Duration of the epoch that is under way, so far."""
     history: list[dict[str, Any]] = field(default_factory=list)
-    """A line for each epoch."""
+    """A dictionary for each epoch: its number, loss, seconds, and accuracy where it was tested."""
     torch: str = str(torch.__version__)
 
     @property
@@ -56,10 +58,10 @@ class Checkpoint:
         return network
 
     def save(self, path: Path) -> None:
-        whole = io.BytesIO()  # of a full disk, torch would say nothing that can be understood
-        torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, whole)
+        content = io.BytesIO()  # torch's own error about a full disk cannot be understood
+        torch.save({"version": VERSION, **vars(self), "recipe": self.recipe.to_dict()}, content)
         with replacing(path) as part:
-            part.write_bytes(whole.getbuffer())
+            part.write_bytes(content.getbuffer())
 
 
 def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
@@ -68,11 +70,11 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
         raise InputError(f"there is no file {path}")
     try:
         # Weights and plain values alone: a file from elsewhere can run nothing here.
-        found = torch.load(path, map_location=device, weights_only=True)
-        if found.pop("version") != VERSION:
+        content = torch.load(path, map_location=device, weights_only=True)
+        if content.pop("version") != VERSION:
             raise InputError(f"{path} was written by another version of privcal")
-        recipe = Recipe.of(found.pop("recipe"), str(path))
-        return Checkpoint(recipe=recipe, **{**found, "classes": tuple(found["classes"])})
+        recipe = Recipe.from_dict(content.pop("recipe"), str(path))
+        return Checkpoint(recipe=recipe, **{**content, "classes": tuple(content["classes"])})
     except InputError:
         raise
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Where networks run."""
+"""Device selection."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from privcal.errors import InputError
 
 
-def choose(name: str) -> str:
-    """`auto`: a GPU if there is one. Anything else must be there."""
-    there = ["cpu"]
+def choose_device(name: str) -> str:
+    """The device of that name, which must be there; for `auto`, a GPU if there is one."""
+    devices = ["cpu"]
     if torch.cuda.is_available():
-        there += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        devices += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     if name == "auto":
-        return "cuda" if "cuda" in there else "cpu"
-    if name not in there:
-        raise InputError(f"there is no device {name!r} here; use auto or {' or '.join(there)}")
+        return "cuda" if "cuda" in devices else "cpu"
+    if name not in devices:
+        raise InputError(f"there is no device {name!r} here; use auto or {' or '.join(devices)}")
     return name
 
 

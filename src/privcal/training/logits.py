@@ -1,4 +1,4 @@
-"""Logit archives: what a network says about images, clean and under each corruption."""
+"""Logit archives: a network's logits for an image set, clean and under each corruption."""
 
 from __future__ import annotations
 
@@ -15,59 +15,60 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import privcal
 from privcal.corruptions import corrupt
-from privcal.datasets.images import Corrupted, Images
+from privcal.documents import read_json, write_document
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.images import CorruptedArchive, ImageSet
 from privcal.training.checkpoint import Checkpoint
 from privcal.training.networks import Network
+from privcal.version import __version__
 
 CLEAN = "clean"
 
 
 def network_logits(
     network: Network,
-    images: Images,
+    images: ImageSet,
     device: str,
-    change: Callable[[Tensor, int], Tensor] | None = None,
+    corruption: Callable[[Tensor, int], Tensor] | None = None,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> NDArray[np.float32]:
-    """Logits (rows, classes); `change` is told the pixels and the number of their first row."""
+    """Logits (rows, classes); `corruption` takes a batch and the index of its first row in the set."""
     network.eval()
-    found = []
+    batches = []
     with torch.inference_mode():
-        for first in range(0, len(images), size := _batch(images.side, device)):
+        for first in range(0, len(images), size := _batch_size(images.side, device)):
             pixels = torch.from_numpy(images.take(slice(first, first + size))).to(device)
-            if change is not None:
-                pixels = change(pixels, first)
-            found.append(network(pixels).float().cpu().numpy())
+            if corruption is not None:
+                pixels = corruption(pixels, first)
+            batches.append(network(pixels).float().cpu().numpy())
             progress(len(pixels))
-    return np.concatenate(found)
+    return np.concatenate(batches)
 
 
-def _batch(side: int, device: str) -> int:
-    """Images at a time, so that what lies between the layers fits into memory."""
+def _batch_size(side: int, device: str) -> int:
+    """Number of images at a time, such that the values between the layers fit into memory."""
     return max(16, (200_000 if device == "cpu" else 2_000_000) // side**2)
 
 
-def digest(images: Images) -> str:
-    """Tells one set of images from another: its labels, and the pixels of some of them."""
+def digest(images: ImageSet) -> str:
+    """A hash of the labels and of the pixels of some images, to tell image sets apart."""
     some = np.unique(np.linspace(0, len(images) - 1, 64).astype(np.intp))
-    found = hashlib.sha256(np.ascontiguousarray(images.labels, dtype="<i8").tobytes())
-    found.update(np.ascontiguousarray(images.take(some)).tobytes())
-    return found.hexdigest()[:16]
+    sha = hashlib.sha256(np.ascontiguousarray(images.labels, dtype="<i8").tobytes())
+    sha.update(np.ascontiguousarray(images.take(some)).tobytes())
+    return sha.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class Making:
-    """What an archive is made of."""
+class ArchiveSpec:
+    """Specification of a logit archive: the network, the images and their corruptions."""
 
     checkpoint: Checkpoint
-    images: Images
+    images: ImageSet
     """The clean test images."""
     severity: int
-    corrupted: Corrupted | None = None
+    corrupted: CorruptedArchive | None = None
     """A published archive of corrupted images; without one they are made here."""
     frost: Sequence[Tensor] | None = None
     seed: int = 0
@@ -86,14 +87,16 @@ class Making:
                 f"the network was trained on images of {model.side} pixels a side; "
                 f"these have {images.side}"
             )
-        there = self._published()
-        if there is not None and (there.side != images.side or not same_rows(there, images)):
+        published = self._published()
+        if published is not None and (
+            published.side != images.side or not same_rows(published, images)
+        ):
             raise InputError(
-                f"{there.name} has other images than the clean test set; rows must line up"
+                f"{published.name} has other images than the clean test set; rows must line up"
             )
 
-    def _published(self) -> Images | None:
-        """One corruption of the published archive, which has the same rows for each."""
+    def _published(self) -> ImageSet | None:
+        """The first corruption of the published archive, which has the same rows for each."""
         if self.corrupted is None:
             return None
         return self.corrupted.images(self.corrupted.corruptions[0], self.severity)
@@ -101,35 +104,36 @@ class Making:
     def logits(
         self, shift: str, network: Network, device: str, progress: Callable[[int], None]
     ) -> NDArray[np.float16]:
-        images, change = self.images, None
+        images, corruption = self.images, None
         if shift != CLEAN and self.corrupted is not None:
             images = self.corrupted.images(shift, self.severity)
         elif shift != CLEAN:
 
-            def change(pixels: Tensor, first: int) -> Tensor:
+            def corruption(pixels: Tensor, first: int) -> Tensor:
                 return corrupt(
                     pixels, shift, self.severity, seed=self.seed, first=first, frost=self.frost
                 )
 
         with np.errstate(over="ignore"):
-            found = network_logits(network, images, device, change, progress).astype(np.float16)
-        if not np.isfinite(found).all():
+            logits = network_logits(network, images, device, corruption, progress)
+            halves = logits.astype(np.float16)
+        if not np.isfinite(halves).all():
             raise InputError(
                 f"the network's logits under {shift} are not all finite numbers below 65,504; "
                 "it cannot be used"
             )
-        return found
+        return halves
 
     def identity(self) -> dict[str, Any]:
-        """All that the logits depend on: parts of an interrupted run must agree in it."""
+        """Everything that the logits depend on; parts of an interrupted run must agree in it."""
         weights = hashlib.sha256()
         for name, value in self.checkpoint.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
-        there = self._published()
-        frost: str | None = "procedural" if there is None else None
+        published = self._published()
+        frost: str | None = "procedural" if published is None else None
         if self.frost is not None:
-            pictures = hashlib.sha256(b"".join(p.cpu().numpy().tobytes() for p in self.frost))
-            frost = pictures.hexdigest()[:16]
+            levels = b"".join(image.cpu().numpy().tobytes() for image in self.frost)
+            frost = hashlib.sha256(levels).hexdigest()[:16]
         return {
             "dataset": f"{self.images.name}-C",
             "severity": self.severity,
@@ -138,17 +142,17 @@ class Making:
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
             "corrupted": "made by privcal"
-            if there is None
-            else f"published archive {digest(there)}",
+            if published is None
+            else f"published archive {digest(published)}",
             "frost": frost,
             "recipe": self.checkpoint.recipe.to_dict(),
             "epochs": self.checkpoint.epochs,
             "seeds": {
                 "training": self.checkpoint.recipe.seed,
-                "corruptions": self.seed if there is None else None,
+                "corruptions": self.seed if published is None else None,
             },
             "versions": {
-                "privcal": privcal.__version__,
+                "privcal": __version__,
                 "numpy": np.__version__,
                 "torch": str(torch.__version__),
                 "torch in training": self.checkpoint.torch,
@@ -156,70 +160,70 @@ class Making:
         }
 
 
-def same_rows(one: Images, other: Images) -> bool:
+def same_rows(one: ImageSet, other: ImageSet) -> bool:
+    """Whether two sets have the same labels, and the same file names where both have names."""
     names = [getattr(images, "names", None) for images in (one, other)]
     return np.array_equal(one.labels, other.labels) and (None in names or names[0] == names[1])
 
 
 def make_archive(
-    making: Making,
+    spec: ArchiveSpec,
     shifts: Sequence[str],
     out: Path,
     *,
     device: str = "cpu",
     progress: Callable[[str, int], None] = lambda shift, rows: None,
 ) -> dict[str, Any]:
-    """Write `out`, an archive that a study reads, unless it is there; returns its provenance.
+    """Write `out`, an archive that a study reads, unless it exists; returns its provenance.
 
     Finished shifts wait in a folder beside it, so an interrupted run goes on where it stopped.
     Another archive, which may have taken hours, is not replaced.
     """
-    identity = making.identity()
+    identity = spec.identity()
     if out.exists():
-        done = _done(out, identity, shifts)
-        if done is None:
+        existing = _existing(out, identity, shifts)
+        if existing is None:
             raise InputError(f"{out} is there and another archive; delete it, or rename --out")
         for shift in shifts:
-            progress(shift, len(making.images))
-        return done
+            progress(shift, len(spec.images))
+        return existing
     parts = out.with_name(out.name + ".parts")
     about = parts / "about.json"
-    if any(parts.glob("*.npy")) and _about(about) != identity:
+    if any(parts.glob("*.npy")) and _identity_of_parts(about) != identity:
         raise InputError(f"{parts} holds parts of another archive; delete it, or rename --out")
     parts.mkdir(exist_ok=True)
-    with replacing(about) as part:
-        part.write_text(json.dumps(identity), encoding="utf-8")
-    network = making.checkpoint.network(device)
+    write_document(about, identity)
+    network = spec.checkpoint.network(device)
     entries: dict[str, Any] = {}
     accuracy: dict[str, float] = {}
     for shift in shifts:
         path = parts / f"{shift}.npy"
-        found = _part(path)
-        if found is not None:
-            progress(shift, len(making.images))
+        logits = _read_part(path)
+        if logits is not None:
+            progress(shift, len(spec.images))
         else:
-            found = making.logits(shift, network, device, lambda rows: progress(shift, rows))  # noqa: B023
+            logits = spec.logits(shift, network, device, lambda rows: progress(shift, rows))  # noqa: B023
             with replacing(path) as part:
-                np.save(part, found)
-        entries[shift] = found
-        right = found.argmax(1) == making.images.labels
+                np.save(part, logits)
+        entries[shift] = logits
+        right = logits.argmax(1) == spec.images.labels
         accuracy[shift] = round(float(right.mean()), 4)
     meta = {**identity, "accuracy": accuracy}
-    labels = making.images.labels.astype(np.int16)
+    labels = spec.images.labels.astype(np.int16)
     with replacing(out) as part:
         np.savez_compressed(part, meta=np.array(json.dumps(meta)), labels=labels, **entries)
     shutil.rmtree(parts)
     return meta
 
 
-def _about(path: Path) -> Any:
+def _identity_of_parts(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):  # parts that nobody knows the origin of
+        return read_json(path, "description of parts")
+    except InputError:  # parts that nobody knows the origin of
         return None
 
 
-def _part(path: Path) -> Any:
+def _read_part(path: Path) -> Any:
     """Logits of an earlier run; None where there are none, or they cannot be read."""
     try:
         return np.load(path, allow_pickle=False)
@@ -227,12 +231,12 @@ def _part(path: Path) -> Any:
         return None
 
 
-def _done(out: Path, identity: dict[str, Any], shifts: Sequence[str]) -> dict[str, Any] | None:
+def _existing(out: Path, identity: dict[str, Any], shifts: Sequence[str]) -> dict[str, Any] | None:
     """The provenance of the archive in `out`, if it is the one that is asked for."""
     try:
-        with np.load(out, allow_pickle=False) as found:
-            meta: dict[str, Any] = json.loads(str(found["meta"]))
+        with np.load(out, allow_pickle=False) as archive:
+            meta: dict[str, Any] = json.loads(str(archive["meta"]))
             same = identity == {k: v for k, v in meta.items() if k != "accuracy"}
-            return meta if same and set(found.files) == {"meta", "labels", *shifts} else None
+            return meta if same and set(archive.files) == {"meta", "labels", *shifts} else None
     except Exception:  # something else, or damaged
         return None

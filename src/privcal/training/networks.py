@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from privcal.errors import InputError
 
-NAMES = "wrn-28-10 (or wrn-DEPTH-WIDTH), resnet-50, resnet-50-64"
+NETWORKS = "wrn-28-10 (or wrn-DEPTH-WIDTH), resnet-50, resnet-50-64"
 
 
 def build(name: str, classes: int, mean: Sequence[float], std: Sequence[float]) -> Network:
-    """A fresh network by name: `wrn-28-10`, `resnet-50`, or `resnet-50-64` for small pictures."""
+    """A fresh network by name: `wrn-28-10`, `resnet-50`, or `resnet-50-64` for small images."""
     wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     body: nn.Module
     if wide:
@@ -28,14 +28,14 @@ def build(name: str, classes: int, mean: Sequence[float], std: Sequence[float]) 
     elif name in ("resnet-50", "resnet-50-64"):
         body = ResNet50(classes, small=name.endswith("-64"))
     else:
-        raise InputError(f"there is no network {name!r}; there are {NAMES}")
+        raise InputError(f"there is no network {name!r}; there are {NETWORKS}")
     network = Network(body, mean, std)
     network.to(memory_format=torch.channels_last)
     return network
 
 
 class Network(nn.Module):
-    """Pixels (n, side, side, 3) as uint8 in, logits out, so that no caller has to normalise."""
+    """Images (n, side, side, 3) as uint8 in, logits out, so that no caller has to normalise."""
 
     def __init__(self, body: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -59,13 +59,14 @@ def _initialise(module: nn.Module) -> None:
 
 
 class _Wide(nn.Module):
-    """Normalise, rectify, convolve, twice; the input is added to what comes out."""
+    """Normalise, rectify, convolve, twice; the input is added to the result."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(outputs)
         self.conv1 = _convolution(inputs, outputs, 3, stride)
         self.conv2 = _convolution(outputs, outputs, 3)
+        # The shortcut connection; attributes name the weights in checkpoints, so this one stays.
         self.pass_on = _convolution(inputs, outputs, 1, stride) if inputs != outputs else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,6 +99,8 @@ class WideResNet(nn.Module):
 
 
 class _Bottleneck(nn.Module):
+    """Three convolutions, the middle one narrow; the input is added to the result."""
+
     def __init__(self, inputs: int, middle: int, stride: int) -> None:
         super().__init__()
         outputs = 4 * middle
@@ -120,7 +123,7 @@ class _Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """He et al. 2015, with the stride in the 3 x 3 convolution.
 
-    For pictures of 64 x 64 (`small`) the stem keeps the resolution: the usual one would leave
+    For images of 64 x 64 (`small`) the stem keeps the resolution: the usual one would leave
     2 x 2 pixels to the last group.
     """
 

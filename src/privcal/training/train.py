@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privcal.datasets.images import Images
 from privcal.errors import InputError
+from privcal.images import ImageSet
 from privcal.training.batches import Batches
 from privcal.training.checkpoint import Checkpoint, load_checkpoint
 from privcal.training.devices import precision
@@ -27,26 +27,26 @@ from privcal.training.recipe import Recipe
 
 SAVE_EVERY = 120.0
 """Seconds between checkpoints: what an interruption can cost."""
-LOOK_EVERY = 0.5
-"""Seconds between readings of the loss: each one makes the device wait."""
+REPORT_EVERY = 0.5
+"""Seconds between reports of the loss: each one makes the device wait."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where a training stands."""
+    """Progress of a training."""
 
     epoch: int
     done: int
     total: int
     loss: float
     accuracy: float | None
-    """Of the latest test, a fraction."""
+    """Share of the test images right at the latest test."""
 
 
 def train(
     recipe: Recipe,
-    images: Images,
-    test: Images,
+    images: ImageSet,
+    test: ImageSet,
     out: Path,
     *,
     device: str = "cpu",
@@ -54,29 +54,35 @@ def train(
     save_every: float = SAVE_EVERY,
     progress: Callable[[Step], None] = lambda step: None,
 ) -> Checkpoint:
-    """Train a network, or go on with the one in `out`; returns it and leaves it there.
+    """Train a network, or go on with the one in `out`; returns what it leaves there.
 
-    The test images are looked at ten times on the way and once at the end, for the record alone.
+    It is tested ten times, the last time when it is finished, for the record alone.
     """
-    for one, use in ((images, "training"), (test, "test")):
-        if one.name != recipe.data:
+    for image_set, use in ((images, "training"), (test, "test")):
+        if image_set.name != recipe.data:
             raise InputError(
-                f"the recipe is for {recipe.data}, but the {use} images are {one.name}"
+                f"the recipe is for {recipe.data}, but the {use} images are {image_set.name}"
             )
-        if one.classes != images.classes:
+        if image_set.classes != images.classes:
             raise InputError("training and test images have different classes")
     training = _Training(recipe, images, test, out, device, compiled)
-    if not training.now.finished:
-        with _at_the_next_step() as stopped:
+    if not training.state.finished:
+        with _deferred_signals() as stopped:
             training.run(lambda since: stopped() or since > save_every, stopped, progress)
-    return training.now
+    return training.state
 
 
 class _Training:
-    """A network under way."""
+    """A network, its optimiser and its batches."""
 
     def __init__(
-        self, recipe: Recipe, images: Images, test: Images, out: Path, device: str, compiled: bool
+        self,
+        recipe: Recipe,
+        images: ImageSet,
+        test: ImageSet,
+        out: Path,
+        device: str,
+        compiled: bool,
     ) -> None:
         self.recipe, self.test, self.out, self.device = recipe, test, out, device
         torch.manual_seed(recipe.seed)
@@ -92,13 +98,13 @@ class _Training:
         )
         start = self.optimiser.state_dict()
         about = (recipe, images.classes, test.side, digest(images))
-        self.now = Checkpoint(*about, weights=network.state_dict(), optimiser=start, step=0)
+        self.state = Checkpoint(*about, weights=network.state_dict(), optimiser=start, step=0)
         if out.exists():
-            self.now = _continued(out, self.now, device)
-        if self.now.finished:
+            self.state = _resume(out, self.state, device)
+        if self.state.finished:
             return
-        network.load_state_dict(self.now.weights)
-        self.optimiser.load_state_dict(self.now.optimiser)
+        network.load_state_dict(self.state.weights)
+        self.optimiser.load_state_dict(self.state.optimiser)
         self.batches = Batches(images, recipe.batch, recipe.augment, recipe.seed, device)
         # As graphs: a step of a small batch is a thousand launches, which take longer than the
         # work itself.
@@ -112,36 +118,39 @@ class _Training:
         stopped: Callable[[], bool],
         progress: Callable[[Step], None],
     ) -> None:
-        """To the end, or until `stopped`; kept whenever it is `due`, given the seconds since."""
-        now, length = self.now, len(self.batches)
+        """Train to the end or until `stopped`; save when `due`, given the seconds since."""
+        state, length = self.state, len(self.batches)
         total = self.recipe.epochs * length
         tests = {round(self.recipe.epochs * k / 10) for k in range(1, 11)}
         accuracy: float | None = None
-        looked = -math.inf
-        while not now.finished:
-            losses = torch.tensor(now.losses, dtype=torch.float64, device=self.device)
+        reported = -math.inf
+        while not state.finished:
+            losses = torch.tensor(state.losses, dtype=torch.float64, device=self.device)
             self.network.train()
-            for pixels, labels in self.batches.epoch(now.epochs, now.step - now.epochs * length):
-                loss = self._step(pixels, labels, rate(self.recipe.learning_rate, now.step, total))
+            first = state.step - state.epochs * length
+            for pixels, labels in self.batches.epoch(state.epochs, first):
+                learning_rate = rate(self.recipe.learning_rate, state.step, total)
+                loss = self._step(pixels, labels, learning_rate)
                 losses += loss
-                now.step += 1
-                if time.monotonic() - looked >= LOOK_EVERY or now.step == total:
-                    progress(Step(now.epochs, now.step, total, float(loss), accuracy))
-                    looked = time.monotonic()
-                if now.step % length and due(time.monotonic() - self.saved):
-                    now.losses = float(losses)
-                    now.seconds += self._lap()
-                    self._keep()
+                state.step += 1
+                if time.monotonic() - reported >= REPORT_EVERY or state.step == total:
+                    progress(Step(state.epochs, state.step, total, float(loss), accuracy))
+                    reported = time.monotonic()
+                if state.step % length and due(time.monotonic() - self.saved):
+                    state.losses = float(losses)
+                    state.seconds += self._lap()
+                    self._save()
                     if stopped():
                         return
             line = self._finish(float(losses) / length)
             if line["epoch"] in tests:
-                said = network_logits(self.network, self.test, self.device).argmax(1)
-                accuracy = line["accuracy"] = float((said == self.test.labels).mean())
-            if now.epochs == self.recipe.epochs:
-                self._keep(finished=True)
+                predicted = network_logits(self.network, self.test, self.device).argmax(1)
+                accuracy = line["accuracy"] = float((predicted == self.test.labels).mean())
+                reported = -math.inf  # so the next step reports it, however soon that is
+            if state.epochs == self.recipe.epochs:
+                self._save(finished=True)
             elif due(time.monotonic() - self.saved):
-                self._keep()
+                self._save()
                 if stopped():
                     return
 
@@ -156,42 +165,42 @@ class _Training:
         return loss.detach()
 
     def _finish(self, loss: float) -> dict[str, Any]:
-        """The line of an epoch that is over."""
-        now = self.now
+        """Close an epoch; returns its line of the history."""
+        state = self.state
         if not math.isfinite(loss):
             raise InputError(
-                f"the loss is no longer a number in epoch {now.epochs + 1}; "
+                f"the loss is no longer a number in epoch {state.epochs + 1}; "
                 "use a smaller learning rate"
             )
-        line = {"epoch": now.epochs + 1, "loss": loss, "seconds": now.seconds + self._lap()}
-        now.losses = now.seconds = 0.0
-        now.history.append(line)
+        line = {"epoch": state.epochs + 1, "loss": loss, "seconds": state.seconds + self._lap()}
+        state.losses = state.seconds = 0.0
+        state.history.append(line)
         return line
 
     def _lap(self) -> float:
         before, self.began = self.began, time.monotonic()
         return self.began - before
 
-    def _keep(self, finished: bool = False) -> None:
-        self.now.weights = self.network.state_dict()
-        self.now.optimiser = None if finished else self.optimiser.state_dict()
-        self.now.save(self.out)
+    def _save(self, finished: bool = False) -> None:
+        self.state.weights = self.network.state_dict()
+        self.state.optimiser = None if finished else self.optimiser.state_dict()
+        self.state.save(self.out)
         self.saved = time.monotonic()
 
 
 @contextmanager
-def _at_the_next_step() -> Iterator[Callable[[], bool]]:
-    """Whether somebody asked to stop: not in the midst of a step, where nothing can be kept.
+def _deferred_signals() -> Iterator[Callable[[], bool]]:
+    """Hold back the first SIGINT or SIGTERM until the block is left; yields whether one came.
 
-    The signal takes effect when the block is left; a second one does so at once.
+    In the midst of a step nothing can be saved. A second signal takes effect at once.
     """
-    came: list[int] = []
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # where signals never come
         yield lambda: False
         return
 
     def note(number: int, frame: object) -> None:
-        came.append(number)
+        received.append(number)
         restore()
 
     def restore() -> None:
@@ -200,11 +209,11 @@ def _at_the_next_step() -> Iterator[Callable[[], bool]]:
 
     before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(received)
     finally:
         restore()
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 def rate(first: float, step: int, total: int) -> float:
@@ -212,17 +221,15 @@ def rate(first: float, step: int, total: int) -> float:
     return first * 0.5 * (1 + math.cos(math.pi * step / total))
 
 
-def _continued(out: Path, fresh: Checkpoint, device: str) -> Checkpoint:
-    found = load_checkpoint(out, device)
-    if found.recipe != fresh.recipe:
-        changed = [
-            name
-            for name, value in fresh.recipe.to_dict().items()
-            if value != found.recipe.to_dict()[name]
-        ]
+def _resume(out: Path, fresh: Checkpoint, device: str) -> Checkpoint:
+    """The checkpoint in `out`, if it is of the same recipe and images as the fresh one."""
+    saved = load_checkpoint(out, device)
+    if saved.recipe != fresh.recipe:
+        entries = saved.recipe.to_dict()
+        changed = [k for k, value in fresh.recipe.to_dict().items() if value != entries[k]]
         raise InputError(
             f"{out} was begun with another recipe ({', '.join(changed)}); choose another name"
         )
-    if (found.data, found.classes) != (fresh.data, fresh.classes):
+    if (saved.data, saved.classes) != (fresh.data, fresh.classes):
         raise InputError(f"{out} was begun with other images; choose another name")
-    return found
+    return saved

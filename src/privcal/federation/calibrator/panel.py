@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from privcal.calibrate import Question
 from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.calibrator.link import Link
@@ -23,8 +22,8 @@ from privcal.federation.shared.messages import (
 )
 from privcal.federation.shared.roster import Card, stored_roster
 from privcal.plausible import MAX_ROWS, beyond
-from privcal.privacy.ledger import Key
 from privcal.queries import GRID
+from privcal.question import Question
 from privcal.source import Answer
 
 TIMEOUT = 120
@@ -178,7 +177,4 @@ class Sites:
         most = min(self.max_rows, reply.max_rows or self.max_rows)
         if beyond(reply.values, most, reply.rows_per_person, question):
             return Unusable("beyond what its rows and the noise can give")
-        key = Key.parse(self.asker, question.request_id)
-        return Answer(
-            np.array(reply.values, np.float64) / GRID, question.nano_epsilon, key, reply.ledger
-        )
+        return Answer(np.array(reply.values, np.float64) / GRID, question, reply.ledger)

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from privcal.calibrate import Question
 from privcal.checks import whole
 from privcal.errors import REFUSALS, InputError, Refused
 from privcal.federation.shared import canonical, certificates
@@ -33,10 +32,10 @@ from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
 from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public, seal
 from privcal.federation.shared.signatures import check_signature
-from privcal.privacy.ledger import Key
 from privcal.queries import parse
+from privcal.question import Question, check_campaign
 
-PROTOCOL = 2
+PROTOCOL_VERSION = 2
 """The version of requests and replies."""
 MAX_MESSAGE = 1_048_576
 """Characters: a site reads no more. The longest offer, to the most sites, is shorter."""
@@ -47,7 +46,9 @@ LIFETIME = 600
 CLOCK_SKEW = 60
 """Seconds that a calibrator's clock may be ahead of a site's."""
 
-_REQUEST, _REPLY, _REFUSAL = (f"privcal {what} {PROTOCOL}" for what in ("request", "reply", "no"))
+_REQUEST, _REPLY, _REFUSAL = (
+    f"privcal {what} {PROTOCOL_VERSION}" for what in ("request", "reply", "no")
+)
 _FIELDS_OF_1 = {"question", "signature", "certificate"}  # version 1 did not say so
 _ROOM, _ROOM_FOR_ONE = 256, 24
 """Bytes of a reply: the most that its facts need, and the most that one number needs."""
@@ -87,12 +88,10 @@ class Request:
         least, most = numbers[self.kind]
         if not least <= len(self.questions) <= most:
             raise InputError(f"{self.kind} must have {least} to {most} questions")
-        if not isinstance(self.campaign, str) or "/" in self.campaign:
-            raise InputError("campaign must be a name")
-        Key.parse("anyone", self.campaign)
+        check_campaign(self.campaign)
         if any(question.campaign != self.campaign for question in self.questions):
             raise InputError("all questions of a request must be of its campaign")
-        if len({question.request_id for question in self.questions}) < len(self.questions):
+        if len({(one.round, one.index) for one in self.questions}) < len(self.questions):
             raise InputError("a question of a request is there twice")
         if len({question.model for question in self.questions}) > 1:
             raise InputError("all questions of a request must be about one model")
@@ -130,7 +129,7 @@ class Request:
     def text(self) -> str:
         """The one spelling of a request, which is what is signed."""
         questions = [json.loads(question.text()) for question in self.questions]
-        return canonical.write({"privcal": PROTOCOL, **vars(self), "questions": questions})
+        return canonical.write({"privcal": PROTOCOL_VERSION, **vars(self), "questions": questions})
 
 
 def read_request(text: Any) -> Request:
@@ -156,21 +155,7 @@ def read_question(facts: Any) -> Question:
     """A question of a request, every part checked."""
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
         raise InputError("a question has other parts")
-    for name in ("round", "index", "nano_epsilon"):
-        if type(facts[name]) is not int or not 0 <= facts[name] < 2**53:
-            raise InputError(f"{name} must be a whole number")
-    if facts["nano_epsilon"] == 0:
-        raise InputError("a question must cost something")
-    if not isinstance(facts["campaign"], str) or "/" in facts["campaign"]:
-        raise InputError("campaign must be a name")
-    model = facts["model"]
-    if model is not None and not (isinstance(model, str) and model.isprintable()):
-        raise InputError("model must be a name")
-    if model is not None and not 1 <= len(model) <= 200:
-        raise InputError("model must be 1 to 200 characters")
-    question = Question(**{**facts, "query": parse(facts["query"])})
-    Key.parse("anyone", question.request_id)
-    return question
+    return Question(**{**facts, "query": parse(facts["query"])})
 
 
 @dataclass(frozen=True)
@@ -193,7 +178,7 @@ class Signer:
         read_request(text)  # what a site would refuse as malformed is told here, and not sent
         return canonical.write(
             {
-                "privcal": PROTOCOL,
+                "privcal": PROTOCOL_VERSION,
                 "request": text,
                 "signature": certificates.sign(_signed(text), self.key),
                 "certificate": self.certificate,
@@ -253,7 +238,7 @@ def _signed(text: Any) -> str:
 
 
 def _ours(parts: dict[str, Any]) -> bool:
-    return type(parts.get("privcal")) is int and parts["privcal"] == PROTOCOL
+    return type(parts.get("privcal")) is int and parts["privcal"] == PROTOCOL_VERSION
 
 
 def _another_version(parts: dict[str, Any]) -> bool:
@@ -306,7 +291,7 @@ def seal_reply(reply: Reply, opened: Opened, keys: Signing, site: str) -> str:
     about = _about(_REPLY, site, opened.digest)
     sealed = to_base64(seal(opened.request.seal, text.ljust(room), about.encode("ascii")))
     signature = keys.sign(_about(_REPLY, site, opened.digest, sealed))
-    return canonical.write({"privcal": PROTOCOL, "sealed": sealed, "signature": signature})
+    return canonical.write({"privcal": PROTOCOL_VERSION, "sealed": sealed, "signature": signature})
 
 
 def plain_refusal(code: str, message: Any, keys: Signing, site: str) -> str:
@@ -314,7 +299,7 @@ def plain_refusal(code: str, message: Any, keys: Signing, site: str) -> str:
     if code not in UNSEALED:
         raise ValueError(f"{code} must be sealed")
     signature = keys.sign(_about(_REFUSAL, site, digest(message), code))
-    text = canonical.write({"privcal": PROTOCOL, "refused": code, "signature": signature})
+    text = canonical.write({"privcal": PROTOCOL_VERSION, "refused": code, "signature": signature})
     return text.ljust(_REFUSAL_LENGTH)
 
 

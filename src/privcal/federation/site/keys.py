@@ -23,7 +23,7 @@ from privcal.federation.shared.canonical import from_base64, to_base64
 from privcal.federation.shared.sealing import SealingKey
 from privcal.files import replacing
 
-_FORMAT = 1
+KEYS_FORMAT = 1
 _FILE = Path("local", "keys", "site.key")
 
 
@@ -65,7 +65,10 @@ class SiteKeys:
             raise _damaged(path) from None
         try:
             facts = canonical.read(text, 10_000)
-            if set(facts) != {"format", "made", "sealing", "signing"} or facts["format"] != _FORMAT:
+            if (
+                set(facts) != {"format", "made", "sealing", "signing"}
+                or facts["format"] != KEYS_FORMAT
+            ):
                 raise InputError("it has other parts")
             if type(facts["made"]) is not int:
                 raise InputError("its date is odd")
@@ -85,7 +88,7 @@ class SiteKeys:
     def _text(self) -> str:
         return canonical.write(
             {
-                "format": _FORMAT,
+                "format": KEYS_FORMAT,
                 "made": self.made,
                 "sealing": self.sealing.secret,
                 "signing": to_base64(self._signing.private_bytes_raw()),

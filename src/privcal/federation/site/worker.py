@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from privcal.errors import Refused
 from privcal.federation.shared.messages import Reply, Request, read_request
 from privcal.federation.site import log
 from privcal.federation.site.settings import Site
-from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID
 
 
@@ -26,22 +24,15 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
     """The reply to a request of an asker. Refused, or any other exception: see `safely`."""
     if request.kind == "release":
         for population in site.populations:
-            population.source(site.name).release(asker, request.campaign)
+            population.source(site.name).release(request.campaign, asker)
         return Reply(accepted=True)
     model = request.questions[0].model  # a request is about one
     source = site.population(model).source(site.name)
     if request.kind == "offer":
-        asked = [question.asked_by(asker) for question in request.questions]
-        code = source.offer(asked, request.campaign, asker, model)
+        code = source.offer(request.questions, asker)
         return Reply(refused=code) if code else Reply(accepted=True)
     [question] = request.questions
-    given = source.answer(
-        question.query,
-        Fraction(question.nano_epsilon, NANO),
-        question.request_id,
-        asker,
-        model,
-    )
+    given = source.answer(question, asker)
     values = tuple(round(v * GRID) for v in given.values)
     return Reply(values, source.rows_per_person, source.max_rows, given.ledger)
 

@@ -1,0 +1,42 @@
+"""`privcal apply`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privcal.cli.console import plural, show
+from privcal.cli.options import Json
+from privcal.files import check_outputs, write_columns
+from privcal.maps import load_map
+from privcal.readers import read_outputs
+
+
+def apply(
+    map: Annotated[Path, typer.Argument(help="A map written by calibrate or fit.")],
+    scores: Annotated[Path, typer.Argument(help="Scores; labels are not needed.")],
+    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv or .npz.")],
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probabilities of all classes too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Apply a map: predicted class and calibrated confidence of each row, in the same order.
+
+    Example: `privcal apply map.json scores.npz --out calibrated.parquet`
+    """
+    check_outputs([out], [map, scores])
+    loaded = load_map(map)
+    outputs = read_outputs(scores)
+    columns: dict[str, Any] = {
+        "predicted": outputs.predicted,
+        "confidence": loaded.confidence(outputs),
+    }
+    if probabilities:
+        table = loaded.predict_proba(outputs)
+        columns |= {f"probability_{j}": table[:, j] for j in range(outputs.classes)}
+    write_columns(out, columns)
+    document = {"rows": outputs.rows, "out": str(out), "columns": list(columns)}
+    show(as_json, document, f"{plural(outputs.rows, 'row')} written to {out}")

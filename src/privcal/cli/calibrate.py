@@ -1,0 +1,347 @@
+"""`privcal calibrate`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import privcal
+from privcal import methods
+from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
+from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
+from privcal.cli.calibrate_report import report, say_dropped, step_text
+from privcal.cli.console import note, progress_bar
+from privcal.cli.ledger import read_list
+from privcal.cli.options import (
+    Json,
+    LedgerFolder,
+    MapOut,
+    PerRow,
+    Person,
+    PrivatePlot,
+    SourceColumn,
+    SourceList,
+)
+from privcal.cli.systems import need_posix
+from privcal.errors import CalibrationError, InputError
+from privcal.federation import need_flare
+from privcal.files import check_outputs
+from privcal.plausible import MAX_ROWS
+from privcal.plots import check_picture
+from privcal.privacy.epsilon import to_nano
+from privcal.question import check_asker, check_campaign
+from privcal.source import Source
+from privcal.sources import open_sources, read_public
+
+Files = Annotated[
+    list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
+]
+Federation = Annotated[
+    Path | None,
+    typer.Option(help="Ask the sites of a federation instead: your start-up kit's folder."),
+]
+MethodName = Annotated[str, typer.Option(help="One of: " + ", ".join(methods.names()))]
+MethodOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of the method, as bins=20 or bounds=0.5,6; may be repeated. "
+        "`--option help` lists them with their defaults.",
+    ),
+]
+Epsilon = Annotated[float, typer.Option(help="Budget of this run at each source.")]
+NarrowerPolicy = Annotated[
+    Path | None,
+    typer.Option(help="Rules (TOML) that narrow the owners'; of new ledgers, their rules."),
+]
+NewLedger = Annotated[
+    bool,
+    typer.Option(
+        "--new-ledger",
+        help="Make ledgers for data that never had any (with --person or --per-row).",
+    ),
+]
+MinSources = Annotated[
+    int, typer.Option("--min-sources", "--min-sites", help="Stop if fewer are left.")
+]
+Model = Annotated[str | None, typer.Option(help="The model's name.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="With --federation: go on with an interrupted campaign.")
+]
+SiteTimeout = Annotated[
+    int, typer.Option(help="With --federation: seconds a site has for one reply.")
+]
+MaxRows = Annotated[
+    int | None,
+    typer.Option(
+        help="With --federation: distrust answers that more rows would be needed for; by "
+        "default 1,000,000. Give a bound near the truth where there are fewer than 8 sites."
+    ),
+]
+RowsPerPerson = Annotated[
+    int, typer.Option(help="With --federation: how many rows of a person the sites count.")
+]
+Asker = Annotated[str, typer.Option(help="Who asks, as the owners' policies name them.")]
+CampaignName = Annotated[
+    str | None,
+    typer.Option(help="Names the run; asked again under it, stored answers come back free."),
+]
+PublicRows = Annotated[
+    Path | None,
+    typer.Option(
+        help="For sketch: clean labelled scores of your own. These rows get no privacy: the "
+        "map depends on them exactly."
+    ),
+]
+SketchOut = Annotated[
+    Path | None,
+    typer.Option(help="For sketch: save the noisy answers too, to merge and read again."),
+]
+
+
+def calibrate(
+    out: MapOut,
+    source: Files = None,
+    federation: Federation = None,
+    method: MethodName = "acc-t",
+    epsilon: Epsilon = 1.0,
+    option: MethodOptions = None,
+    source_column: SourceColumn = None,
+    source_list: SourceList = None,
+    policy: NarrowerPolicy = None,
+    ledger_dir: LedgerFolder = None,
+    new_ledger: NewLedger = False,
+    person: Person = None,
+    per_row: PerRow = False,
+    min_sources: MinSources = 1,
+    model: Model = None,
+    resume: Resume = False,
+    site_timeout: SiteTimeout = 120,
+    max_rows: MaxRows = None,
+    rows_per_person: RowsPerPerson = 1,
+    asker: Asker = "local",
+    campaign: CampaignName = None,
+    public: PublicRows = None,
+    sketch: SketchOut = None,
+    plot: PrivatePlot = None,
+    as_json: Json = False,
+) -> None:
+    """Recalibrate from the private answers of many sources, and write the map.
+
+    Every source keeps a durable ledger with its owner's rules (`privcal ledger create`). Before
+    anybody is charged it is checked that enough sources can answer, and pay, everything. Where a
+    run was interrupted, the same command goes on, and answers already paid for come back free.
+
+    Examples:
+
+    `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
+
+    `privcal calibrate new.npz --new-ledger --per-row --out map.json`
+
+    `privcal calibrate icu.csv --source-column hospital --option iterations=4 --out map.json`
+
+    `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
+    --out map.json`
+
+    `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
+    """
+    files = source or []
+    theirs = (source_column, source_list, policy, ledger_dir, person, *files)
+    owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
+    _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
+    _check_sketch_only(method, public=public, sketch=sketch, plot=plot)
+    options = methods.parse_options(method, option or [])
+    clean = None if public is None else read_public(public, files)
+    options |= {} if clean is None else {"public": clean}
+    chosen = methods.make(method, **options)
+    run = _Run(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
+    run.check([path for path in (*files, policy, public) if path is not None], plot)
+    if federation is None:
+        sources = open_sources(
+            files,
+            source_column=source_column,
+            source_names=read_list(source_list),
+            model=model,
+            policy=policy,
+            ledger_dir=ledger_dir,
+            new_ledgers=new_ledger,
+            person=person,
+            per_row=per_row,
+            epsilon=epsilon,
+            public=clean,
+            tell=note,
+        )
+        asked = _sources(run, sources, files, source_column)
+    else:
+        most = MAX_ROWS if max_rows is None else max_rows
+        asked = _sites(run, federation, resume, site_timeout, most, rows_per_person)
+    result, names = _ask(run, asked)
+    say_dropped(result)
+    where = (asked.unit, asked.max_rows)
+    report(result, names, clean, out, sketch, plot, *where, as_json)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is asked, and where the results go, whoever is asked."""
+
+    method: methods.Method
+    epsilon: float
+    public: Path | None
+    """The file of the option `public`."""
+    model: str | None
+    asker: str
+    campaign: str | None
+    min_sources: int
+    out: Path
+    sketch: Path | None
+
+    def check(self, inputs: list[Path], plot: Path | None) -> None:
+        """Whatever is wrong with the request is said before a ledger is made."""
+        methods.plan(self.method, to_nano(self.epsilon))
+        check_asker(self.asker)
+        if self.campaign is not None:
+            check_campaign(self.campaign)
+        check_picture(plot)
+        outputs = [path for path in (self.out, self.sketch, plot) if path is not None]
+        check_outputs(outputs, inputs)
+
+    def begin(self, resume: bool, **more: Any) -> Campaign:
+        """The record of the campaign; one that goes on must ask the same."""
+        plan = {
+            "method": self.method.name,
+            "epsilon": self.epsilon,
+            "model": self.model,
+            "options": {k: v for k, v in self.method.options().items() if k != "public"},
+            "public": None if self.public is None else str(self.public),
+            **more,
+        }
+        return open_campaign(self.out, json.loads(json.dumps(plan)), resume, self.campaign)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Those who are asked, and what depends on who they are."""
+
+    panel: AbstractContextManager[Panel]
+    campaign: Campaign
+    unit: str
+    again: str
+    """The command that goes on with a campaign that was interrupted."""
+    max_rows: int | None = None
+    """The bound on a site's rows; None for local sources."""
+
+    @property
+    def local(self) -> bool:
+        return self.max_rows is None
+
+
+def _check_who(federation: Path | None, files: list[Path], owned: bool, distant: bool) -> None:
+    """`owned` and `distant`: whether options were given that are for the one or the other."""
+    if federation is None:
+        if not files:
+            raise InputError("there are no sources: name their files, or give --federation")
+        if distant:
+            raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
+        return
+    if owned:
+        raise InputError("sites keep their own data, policies and ledgers: give none of these")
+    need_posix()
+    need_flare()
+
+
+def _check_sketch_only(method: str, **paths: Path | None) -> None:
+    for name, path in paths.items():
+        if path is not None and method != "sketch":
+            raise InputError(f"--{name} is for --method sketch alone, not for {method}")
+
+
+def _sources(run: _Run, sources: list[Source], files: list[Path], column: str | None) -> _Asked:
+    panel = LocalPanel(sources, run.asker)
+    resume = Campaign.began(campaign_folder(run.out))
+    campaign = run.begin(
+        resume,
+        asker=run.asker,
+        sources={source.ledger.id: source.name for source in sources},
+        files=[str(path.resolve()) for path in files],
+        column=column,
+    )
+    if resume:
+        note(f"going on with campaign {campaign.plan['campaign']}, which was interrupted")
+    recorded = nullcontext(Recorded(panel, campaign))
+    return _Asked(recorded, campaign, str(sources[0].unit), "the same command")
+
+
+def _sites(
+    run: _Run, kit: Path, resume: bool, timeout: int, max_rows: int, rows_per_person: int
+) -> _Asked:
+    from privcal.federation.calibrator import distant  # FLARE
+
+    if run.model is None:
+        raise InputError("a campaign names its model: give --model")
+    campaign = run.begin(resume)
+    if resume and not Campaign.began(campaign.folder):
+        note("nothing was asked before: the campaign begins now")
+    panel = distant(
+        kit,
+        campaign,
+        timeout=timeout,
+        max_rows=max_rows,
+        rows_per_person=rows_per_person,
+        warn=note,
+    )
+    unit = "person, or row where a site has no person ids"
+    return _Asked(panel, campaign, unit, "the same command and --resume", max_rows)
+
+
+def _ask(run: _Run, asked: _Asked) -> tuple[Result, list[str]]:
+    """Run the method and write its map; the result, and the names of all that were asked."""
+    with _kept(asked), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SourceDropped)  # said afterwards
+        with progress_bar() as bar:
+            task = bar.add_task("opening the sources", total=None)
+
+            def progress(step: Progress) -> None:
+                text = step_text(run.method.name, step)
+                bar.update(task, description=text, completed=step.answered, total=step.sources)
+
+            with asked.panel as panel:
+                result = privcal.calibrate(
+                    panel,
+                    run.method,
+                    run.epsilon,
+                    min_sources=run.min_sources,
+                    asker=run.asker,
+                    campaign=str(asked.campaign.plan["campaign"]),
+                    model=run.model,
+                    progress=progress,
+                )
+        result.map.save(run.out)
+        if run.sketch is not None and result.sketch is not None:
+            result.sketch.save(run.sketch)
+        return result, list(panel.names)
+
+
+@contextmanager
+def _kept(asked: _Asked) -> Iterator[None]:
+    """The campaign's record stays while it may be needed: until the map is written."""
+    try:
+        yield
+    except BaseException as error:
+        if Campaign.began(asked.campaign.folder):
+            note(f"answers already paid for come back free with {asked.again}")
+        elif asked.local:
+            asked.campaign.remove()
+        if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
+            hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
+            raise CalibrationError(f"{error}; {hint}", error.spent) from None
+        raise
+    if asked.local:
+        asked.campaign.remove()

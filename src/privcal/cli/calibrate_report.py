@@ -1,0 +1,102 @@
+"""What `privcal calibrate` says: while it asks, and when it is done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from privcal.calibrate import Progress, Result
+from privcal.cli.console import note, plural, show
+from privcal.errors import REFUSALS
+from privcal.plausible import FEWEST, IMPLAUSIBLE
+from privcal.plots import save_private_reliability
+from privcal.scores import Scores
+from privcal.sketch.report import document, headline
+from privcal.sketch.report import report as sketch_report
+
+
+def step_text(method: str, step: Progress) -> str:
+    """For the progress bar: the question, where it looks, and how many have left, and why."""
+    temperature = getattr(step.query, "temperature", None)
+    where = "" if temperature is None else f" at T = {temperature:.3f}"
+    left = "".join(f", {n} left ({why})" for why, n in Counter(step.dropped.values()).items())
+    return f"{method}: question {step.asked + 1}{where}{left}"
+
+
+def say_dropped(result: Result) -> None:
+    reasons = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
+    for name, reason in result.dropped.items():
+        note(f"left out: {name} ({reason}: {reasons.get(reason, 'it failed')})")
+
+
+def report(
+    result: Result,
+    names: Sequence[str],
+    public: Scores | None,
+    out: Path,
+    sketch: Path | None,
+    plot: Path | None,
+    unit: str,
+    max_rows: int | None,
+    as_json: bool,
+) -> None:
+    """Print the result, with what a sketch estimates; `max_rows` is None for local sources."""
+    answered = len(result.spent) - len(result.dropped)
+    parts: list[RenderableType] = [
+        f"{result.method}: {result.map.describe()}, from {answered} of "
+        f"{plural(len(result.spent), 'source')}, each charged epsilon {max(result.spent):g}; "
+        f"map written to {out}"
+    ]
+    if max_rows is not None and "left_out" not in result.map.provenance:
+        parts.append(
+            _aside(
+                f"With fewer than {FEWEST} sites a false answer cannot be told from the others: only "
+                f"the bound of {max_rows:,} rows (--max-rows) limits what one of them could claim."
+            )
+        )
+    parts.append(
+        _aside(
+            f"Protected at each source: one {unit}. A person at k sources is exposed to k times "
+            "epsilon."
+        )
+    )
+    facts: dict[str, Any] = {
+        "method": result.method,
+        "map": result.map.to_dict(),
+        "out": str(out),
+        "campaign": result.campaign,
+        "spent": dict(zip(names, result.spent, strict=True)),
+        "dropped": result.dropped,
+        "left_out": result.left_out,
+        "rounds": [
+            {
+                "round": asked.round,
+                "query": asked.query.to_dict(),
+                "epsilon": asked.epsilon,
+                "answers": asked.answers,
+            }
+            for asked in result.rounds
+        ],
+    }
+    if result.sketch is not None:
+        epsilon = result.sketch.epsilon
+        evaluation = result.sketch.evaluate(public)
+        parts += sketch_report(evaluation, epsilon)
+        facts["evaluation"] = document(evaluation, epsilon)
+        if sketch is not None:
+            parts.append(f"sketch, to merge and read again: {sketch}")
+            facts["sketch"] = str(sketch)
+        if plot is not None:
+            save_private_reliability(plot, evaluation, "Reliability on the hidden rows", epsilon)
+            parts.append(f"reliability diagram, {headline(epsilon)}: {plot}")
+            facts["plot"] = str(plot)
+    show(as_json, facts, *parts)
+
+
+def _aside(text: str) -> Text:
+    return Text(text, style="dim")

@@ -1,0 +1,98 @@
+"""`privcal evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from privcal.cli.console import plural, show
+from privcal.cli.options import Json, Public
+from privcal.errors import InputError
+from privcal.evaluation import evaluate as measure
+from privcal.files import check_outputs
+from privcal.maps import CurveMap, load_map
+from privcal.plots import check_picture, save_private_reliability, save_reliability
+from privcal.readers import ENDINGS, read_scores
+from privcal.sketch import Sketch
+from privcal.sketch.report import document, headline, report
+
+
+def evaluate(
+    scores: Annotated[Path, typer.Argument(help="Labelled scores; with --private, a sketch.")],
+    map: Annotated[Path | None, typer.Option(help="A map: measures before and after it.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Reliability diagram (.png, .svg, .pdf).")
+    ] = None,
+    bins: Annotated[int, typer.Option(help="Equal-width bins of confidence.")] = 15,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Estimate from a saved sketch; nothing is measured."),
+    ] = False,
+    public: Public = None,
+    as_json: Json = False,
+) -> None:
+    """Measure calibration exactly, on data you may look at: no privacy is involved.
+
+    With --private: estimate it, with intervals, on rows nobody may look at, from a sketch of them.
+
+    Examples:
+
+    `privcal evaluate scores.npz --map map.json --plot reliability.png`
+
+    `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
+    """
+    check_picture(plot)
+    inputs = [path for path in (scores, map, public) if path is not None]
+    check_outputs([] if plot is None else [plot], inputs)
+    if private:
+        _estimate(scores, public, map, plot, bins, as_json)
+    elif scores.suffix.lower() == ".json":
+        raise InputError(
+            f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
+        )
+    elif public is not None:
+        raise InputError("--public is for reading a sketch, with --private")
+    else:
+        _measure(scores, map, plot, bins, as_json)
+
+
+def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json: bool) -> None:
+    loaded = None if map is None else load_map(map)
+    scores = read_scores(file)
+    results = {"before": measure(scores, None, bins)}
+    if loaded is not None:
+        results["after"] = measure(scores, loaded, bins)
+    if plot is not None:
+        save_reliability(plot, list(results.items()), file.name, columns=2)
+    table = Table(title=f"{file}, {plural(len(scores), 'row')}")
+    table.add_column("measure")
+    for when in results:
+        table.add_column(when if loaded else "value", justify="right")
+    values = {when: result.to_dict() for when, result in results.items()}
+    for name in list(values["before"])[1:]:
+        table.add_row(name, *(f"{figures[name]:.4f}" for figures in values.values()))
+    show(as_json, values, table, *([] if plot is None else [f"reliability diagram: {plot}"]))
+
+
+def _estimate(
+    file: Path, public: Path | None, map: Path | None, plot: Path | None, bins: int, as_json: bool
+) -> None:
+    if file.is_dir() or file.suffix.lower() in ENDINGS:
+        raise InputError(
+            f"{file} holds scores, not a sketch; --private estimates from a saved sketch (.json)"
+        )
+    sketch = Sketch.load(file)
+    loaded = None if map is None else load_map(map)
+    if loaded is not None and not isinstance(loaded, CurveMap):
+        raise InputError(
+            f"a sketch can judge a curve, as privcal sketch fit writes it; {map} is not one"
+        )
+    evaluation = sketch.evaluate(None if public is None else read_scores(public), loaded, bins)
+    parts = report(evaluation, sketch.epsilon)
+    if plot is not None:
+        save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
+        parts.append(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
+    show(as_json, document(evaluation, sketch.epsilon), *parts)

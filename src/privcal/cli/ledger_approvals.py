@@ -1,0 +1,113 @@
+"""`privcal ledger waiting` and `approve`: campaigns that need their owner's word."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from privcal.cli.console import output, plural, print_json, show
+from privcal.cli.options import Json, LedgerFile, Whose, Yes
+from privcal.errors import InputError
+from privcal.privacy.approvals import Proposal
+from privcal.privacy.epsilon import from_nano
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import ledger_of
+
+
+def waiting(file: LedgerFile, as_json: Json = False) -> None:
+    """The campaigns that wait for your approval: who asks what, for how much.
+
+    Only where the policy says `approve = true`. The digest is over the questions; whoever asks can
+    tell you theirs.
+
+    Example: `privcal ledger waiting hospital.npz.ledger`
+    """
+    campaigns = ledger_of(file).waiting()
+    lines = [line for terms, since in campaigns for line in (*_asks(terms, since), "")]
+    lines.append(
+        f"approve one with: privcal ledger approve {file} CAMPAIGN"
+        if campaigns
+        else "no campaign waits for approval"
+    )
+    document = {"file": str(file), "waiting": [_terms(terms, since) for terms, since in campaigns]}
+    show(as_json, document, *lines)
+
+
+def approve(
+    file: LedgerFile,
+    campaign: Annotated[str, typer.Argument(help="The campaign, as `ledger waiting` names it.")],
+    asker: Whose = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let a campaign ask what it waits to ask, and no more: recorded in the ledger.
+
+    Example: `privcal ledger approve hospital.npz.ledger spring-2026`
+    """
+    terms = approve_campaign(ledger_of(file), campaign, asker, yes, output(as_json))
+    if as_json:
+        print_json({"file": str(file), "approved": terms is not None})
+    if terms is None:
+        raise typer.Exit(1)
+
+
+def approve_campaign(
+    ledger: Ledger, campaign: str, asker: str | None, yes: bool, console: Console
+) -> Proposal | None:
+    """Show the owner what a waiting campaign asks, and record the approval; None if they say no.
+
+    With `yes` nobody is asked; otherwise there must be somebody at a terminal.
+    """
+    matching = [
+        (terms, since)
+        for terms, since in ledger.waiting()
+        if terms.campaign == campaign and asker in (None, terms.asker)
+    ]
+    if not matching:
+        whose = "" if asker is None else f" of {asker!r}"
+        raise InputError(
+            f"no campaign {campaign!r}{whose} waits for approval; privcal ledger waiting lists those "
+            "that do"
+        )
+    if len(matching) > 1:
+        names = ", ".join(terms.asker for terms, _ in matching)
+        raise InputError(f"{names} all have a campaign {campaign!r}: say whose with --asker")
+    [(terms, since)] = matching
+    for line in _asks(terms, since):
+        console.print(line, soft_wrap=True)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError("there is nobody to ask here; say --yes to approve it")
+        if not typer.confirm("Approve it?", err=True):
+            console.print("not approved; it goes on waiting")
+            return None
+    ledger.approve(terms)  # what was shown: if it asks for something else by now, an error
+    console.print("approved")
+    return terms
+
+
+def _asks(terms: Proposal, since: str) -> list[str]:
+    """What a campaign wants, for its owner to read."""
+    model = "a model that it does not name" if terms.model is None else f"model {terms.model}"
+    return [
+        f"Campaign {terms.campaign} of {terms.asker}, waiting since {since}",
+        f"asks {plural(terms.requests, 'question')} ({', '.join(terms.kinds)}) about {model},",
+        f"for epsilon {from_nano(terms.nano):g} in all.",
+        f"Digest of the questions: {terms.digest}",
+    ]
+
+
+def _terms(terms: Proposal, since: str) -> dict[str, Any]:
+    return {
+        "asker": terms.asker,
+        "campaign": terms.campaign,
+        "model": terms.model,
+        "queries": list(terms.kinds),
+        "requests": terms.requests,
+        "epsilon": from_nano(terms.nano),
+        "digest": terms.digest,
+        "since": since,
+    }

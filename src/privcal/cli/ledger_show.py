@@ -1,0 +1,164 @@
+"""`privcal ledger show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from privcal.cli.console import note, show
+from privcal.cli.options import Json, LedgerFile
+from privcal.errors import InputError
+from privcal.privacy.accounts import person_hash
+from privcal.privacy.chain import Entry
+from privcal.privacy.epsilon import from_nano
+from privcal.privacy.explain import promise, remaining
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import Data, ledger_of
+
+
+def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
+    """What left, when, to whom, at what cost, and what remains.
+
+    Example: `privcal ledger show hospital.npz.ledger`
+    """
+    ledger = ledger_of(file)
+    entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
+    facts, persons, behind = facts_of(ledger), _persons(ledger), ledger.nano_behind()
+    reserved, waiting = ledger.reserved(), len(ledger.waiting())
+    lines = promise(ledger.policy, ledger.unit)
+    if persons is None:
+        lines.append(f"epsilon spent: {facts['spent']:g}; {remaining(facts)}")
+    else:
+        lines.append(
+            f"{persons['left']:,} of {persons['all']:,} persons can still be asked about "
+            "(this number is for you: it never leaves)"
+        )
+    lines += [
+        f"reserved now: epsilon {from_nano(r.nano):g} for campaign {r.campaign} of {r.asker}"
+        for r in reserved
+    ]
+    if waiting:
+        lines.append(f"waiting for your approval: {waiting} (privcal ledger waiting {file})")
+    if not ledger.in_step:
+        _warn(behind)
+    document = {
+        **facts,
+        "persons": persons,
+        "behind": None if behind is None else from_nano(behind),
+        "in_step": ledger.in_step,
+        "reserved": [
+            {"asker": r.asker, "campaign": r.campaign, "epsilon": from_nano(r.nano)}
+            for r in reserved
+        ],
+        "waiting": waiting,
+        "entries": [_document(entry) for entry in entries],
+    }
+    show(as_json, document, _table(str(ledger.path), entries), *lines)
+
+
+def _warn(behind: int | None) -> None:
+    what = "is behind, or another copy of, what its high-water mark says"
+    if behind is None:
+        what = "has no high-water mark on this machine"
+    elif behind:
+        what = (
+            f"is behind its high-water mark by epsilon {from_nano(behind):g}: it was restored from "
+            "an old copy"
+        )
+    note(f"warning: this ledger {what}; its source refuses until you run privcal ledger reconcile")
+
+
+def _table(title: str, entries: Sequence[Entry]) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for column in ("time (UTC)", "asker and request", "what", "ε", ""):
+        table.add_column(
+            column,
+            justify="right" if column == "ε" else "left",
+            no_wrap=column == "time (UTC)",
+            overflow="fold",
+        )
+    for entry in entries:
+        table.add_row(
+            entry.time[:16].replace("T", " "),
+            f"{entry.key.asker} {entry.key}" if entry.key else "(owner)",
+            _readable(entry),
+            f"{entry.epsilon:.6g}" if entry.epsilon else "",
+            "" if entry.answered or not entry.key else "lost",
+        )
+    return table
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    return {
+        "time": entry.time,
+        "kind": entry.kind,
+        "asker": entry.key.asker if entry.key else None,
+        "request_id": str(entry.key) if entry.key else None,
+        "what": entry.what,
+        "epsilon": entry.epsilon,
+        "answered": entry.answered,
+    }
+
+
+def _readable(entry: Entry) -> str:
+    """What an entry is about, as a person would say it."""
+    if entry.kind == "charge":
+        facts = json.loads(entry.what)
+        parts = [facts.pop("kind")]
+        if "temperature" in facts:
+            parts.append(f"T={facts.pop('temperature'):.4g}")
+        for name, value in sorted(facts.items()):
+            values = value if isinstance(value, list) else [value]
+            parts.append(f"{name}=" + ",".join(f"{v:g}" for v in values))
+        return " ".join(parts)
+    if entry.kind == "policy":
+        rules = json.loads(entry.what)
+        return "policy: " + ", ".join(f"{name} {value}" for name, value in rules.items())
+    if entry.kind == "approved":
+        facts = json.loads(entry.what)
+        return (
+            f"approved: campaign {facts['campaign']} of {facts['asker']}, "
+            f"{', '.join(facts['kinds'])} about {facts['model'] or 'no named model'}, "
+            f"epsilon {from_nano(facts['nano']):g}"
+        )
+    if entry.kind == "data":
+        return f"data: {Data.noted(json.loads(entry.what))}"
+    return entry.what
+
+
+def facts_of(ledger: Ledger) -> dict[str, Any]:
+    """A ledger for --json: what it is, its rules, and what is spent."""
+    fixed, policy, spent = ledger.facts, ledger.policy, ledger.nano_spent
+    population = policy.budget == "population"
+    return {
+        "file": str(ledger.path),
+        "id": fixed.id,
+        "name": fixed.name,
+        "unit": fixed.unit,
+        "policy": policy.to_dict(),
+        "data": [str(Data.noted(note)) for note in ledger.notes()],
+        "total": policy.epsilon,
+        "spent": from_nano(spent),
+        "remains": from_nano(policy.nano_total - spent) if population else None,
+    }
+
+
+def _persons(ledger: Ledger) -> dict[str, int] | None:
+    """How many persons, in the data or ever asked about, have budget left; for the owner alone."""
+    policy = ledger.policy
+    if policy.budget != "person":
+        return None
+    secret = ledger.secret
+    known = {who: spent for spent, persons in ledger.persons() for who in persons}
+    for data in map(Data.noted, ledger.notes()):
+        try:
+            scores = data.read()
+        except InputError:
+            continue
+        for who in set([] if scores.person is None else scores.person) - {""}:
+            known.setdefault(person_hash(who, secret), ledger.nano_written_off)
+    return {"left": sum(spent < policy.nano_total for spent in known.values()), "all": len(known)}

@@ -1,0 +1,50 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+MapOut = Annotated[Path, typer.Option(help="Where to write the map (JSON).")]
+
+LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, or its data.")]
+LedgerFolder = Annotated[
+    Path | None, typer.Option(help="Folder of the ledgers; by default beside the data.")
+]
+PolicyFile = Annotated[Path | None, typer.Option("--policy", help="The owner's rules (TOML).")]
+Person = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The column of person ids: all rows of a person are protected."
+    ),
+]
+PerRow = Annotated[
+    bool, typer.Option("--per-row", help="Each row is a person of its own, and protected as one.")
+]
+SourceColumn = Annotated[
+    str | None, typer.Option(help="A column that splits each table into sources.")
+]
+SourceList = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --source-column: the public list of sources, one a line. Those without rows "
+        "answer all the same, rows of others are left out."
+    ),
+]
+Whose = Annotated[str | None, typer.Option(help="Whose, where several askers use that name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Approve without being asked.")]
+
+SketchFile = Annotated[Path, typer.Argument(metavar="SKETCH", help="A sketch (JSON).")]
+Public = Annotated[
+    Path | None,
+    typer.Option(
+        help="Your own clean labelled scores, those the sketch was taken with. These rows get no "
+        "privacy: the map depends on them exactly."
+    ),
+]
+PrivatePlot = Annotated[
+    Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
+]

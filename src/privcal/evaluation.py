@@ -1,0 +1,124 @@
+"""All metrics of a confidence, in one pass over blocks of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcal import metrics
+from privcal.errors import InputError
+from privcal.maps import Map, TemperatureMap
+from privcal.metrics import AllRows, ClassWise, Mean, Reliability
+from privcal.scores import Scores
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All metrics of some labelled scores; what `evaluate` returns.
+
+    The values are exact, so this is only for data one may look at.
+
+    Attributes
+    ----------
+    rows
+        The number of rows.
+    accuracy, mean_confidence, ece, mce, brier, brier_multiclass, aurc, nll
+        As the functions of the same names in `privcal.metrics`.
+    ece_equal_mass, ece_debiased, ece_classwise
+        As `equal_mass_ece`, `debiased_ece` and `classwise_ece`.
+    reliability
+        The `privcal.metrics.Reliability` behind the binned metrics, as diagrams draw it.
+
+    Examples
+    --------
+    >>> scores = privcal.Scores(probabilities=[0.25, 0.75], labels=[0, 0])
+    >>> privcal.evaluate(scores).to_dict()["accuracy"]
+    0.5
+    """
+
+    rows: int
+    accuracy: float
+    mean_confidence: float
+    ece: float
+    ece_equal_mass: float
+    ece_debiased: float
+    ece_classwise: float
+    mce: float
+    brier: float
+    brier_multiclass: float
+    aurc: float
+    nll: float
+    reliability: Reliability
+
+    def to_dict(self) -> dict[str, float | int]:
+        """The values by name, without the reliability: what `--json` prints."""
+        return {k: v for k, v in vars(self).items() if k != "reliability"}
+
+
+def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluation:
+    """All metrics of the confidence of `scores`, after `map` where one is given.
+
+    Parameters
+    ----------
+    scores
+        n labelled rows. No rows are an `InputError`.
+    map
+        The map whose confidence is measured; by default the model's own (temperature 1).
+    bins
+        The number of bins of the binned metrics, from 1 to 1,000.
+
+    Returns
+    -------
+    Evaluation
+        Exact: nothing here is private.
+
+    Examples
+    --------
+    >>> logits = np.log([[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    >>> scores = privcal.Scores(logits=logits, labels=[0, 0, 1, 1])
+    >>> before = privcal.evaluate(scores)
+    >>> round(before.accuracy, 6), round(before.ece, 6), round(before.brier, 6)
+    (0.75, 0.0, 0.1875)
+    >>> after = privcal.evaluate(scores, privcal.TemperatureMap(0.5))
+    >>> round(after.ece, 6), after.aurc == before.aurc
+    (0.15, True)
+    """
+    if len(scores) == 0:
+        raise InputError("there are no rows to measure")
+    map = map or TemperatureMap(1.0)
+    reliability = Reliability.of([], np.array([], bool), bins)
+    rows = AllRows.of([], np.array([], bool))
+    classwise: ClassWise | None = None
+    brier = multiclass = nll = Mean(0.0, 0)
+    step = max(1, _BLOCK // scores.classes)
+    for start in range(0, len(scores), step):
+        block = scores.take(slice(start, start + step))
+        confidence = map.confidence(block)
+        p = map.predict_proba(block)
+        reliability += Reliability.of(confidence, block.correct, bins)
+        rows += AllRows.of(confidence, block.correct)
+        state = ClassWise.of(p, block.labels, bins)
+        classwise = state if classwise is None else classwise + state
+        brier += Mean.of((confidence - block.correct) ** 2)
+        multiclass += Mean.of(metrics.brier_multiclass_rows(p, block.labels))
+        with np.errstate(divide="ignore"):
+            nll += Mean.of(-np.log(p[np.arange(len(block)), block.labels]))
+    assert classwise is not None
+    return Evaluation(
+        rows=len(scores),
+        accuracy=float(reliability.correct.sum() / len(scores)),
+        mean_confidence=float(reliability.confidence.sum() / len(scores)),
+        ece=reliability.ece,
+        ece_equal_mass=rows.reliability(bins).ece,
+        ece_debiased=reliability.debiased_ece,
+        ece_classwise=classwise.ece,
+        mce=reliability.mce,
+        brier=brier.value,
+        brier_multiclass=multiclass.value,
+        aurc=rows.aurc,
+        nll=nll.value,
+        reliability=reliability,
+    )

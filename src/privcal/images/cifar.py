@@ -1,0 +1,170 @@
+"""CIFAR-10 and CIFAR-100 as their authors publish them, for Python."""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcal.errors import InputError
+from privcal.images.names import CIFAR_SIDE
+from privcal.images.pickles import as_text, read_pickle
+from privcal.images.sets import ImageArray, check_every_class, check_labels, missing_file
+
+IMAGE_BYTES = 3 * CIFAR_SIDE * CIFAR_SIDE
+MAX_MEMBER_BYTES = 2**28
+"""The largest member there is, the training images of CIFAR-100, has 155 million bytes."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one archive, and the keys of the dictionaries in them."""
+
+    name: str
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    meta: str
+    labels: str
+    names: str
+    classes: int
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.train, *self.test, self.meta)
+
+    def parts(self, split: str) -> tuple[str, ...]:
+        return self.train if split == "train" else self.test
+
+
+CIFAR10_LAYOUT = Layout(
+    name="CIFAR-10",
+    folder="cifar-10-batches-py",
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test=("test_batch",),
+    meta="batches.meta",
+    labels="labels",
+    names="label_names",
+    classes=10,
+)
+CIFAR100_LAYOUT = Layout(
+    name="CIFAR-100",
+    folder="cifar-100-python",
+    train=("train",),
+    test=("test",),
+    meta="meta",
+    labels="fine_labels",
+    names="fine_label_names",
+    classes=100,
+)
+
+
+def find_layout(folder: Path) -> Layout | None:
+    """Which of the two archives a folder is, even if some of its files are missing."""
+    for layout in (CIFAR10_LAYOUT, CIFAR100_LAYOUT):
+        if any((folder / file).is_file() for file in layout.files):
+            return layout
+    return None
+
+
+def read_folder(folder: Path, layout: Layout, split: str) -> ImageArray:
+    def load(file: str) -> bytes:
+        path = folder / file
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise missing_file(path) from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+    return _read(layout, split, folder, load)
+
+
+def read_tar(path: Path, split: str) -> ImageArray:
+    """Images of a packed archive; its members stay in memory and none is written anywhere."""
+    members = _members(path, split)
+    for layout in (CIFAR10_LAYOUT, CIFAR100_LAYOUT):
+        if any(name.startswith(f"{layout.folder}/") for name in members):
+            break
+    else:
+        raise InputError(
+            f"{path} holds neither {CIFAR10_LAYOUT.folder} nor {CIFAR100_LAYOUT.folder}; "
+            "packed, only cifar-10-python.tar.gz and cifar-100-python.tar.gz are read"
+        )
+
+    def load(file: str) -> bytes:
+        member = f"{layout.folder}/{file}"
+        if member not in members:
+            raise InputError(f"there is no {member} in {path}; the archive is not whole")
+        return members[member]
+
+    return _read(layout, split, path / layout.folder, load)
+
+
+def _members(path: Path, split: str) -> dict[str, bytes]:
+    wanted = {
+        f"{layout.folder}/{file}"
+        for layout in (CIFAR10_LAYOUT, CIFAR100_LAYOUT)
+        for file in (*layout.parts(split), layout.meta)
+    }
+    members: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r:*") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                if name not in wanted or not member.isreg():
+                    continue
+                if member.size > MAX_MEMBER_BYTES:
+                    raise InputError(f"{name} in {path} is too large to be part of CIFAR")
+                opened = tar.extractfile(member)
+                members[name] = opened.read() if opened else b""
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        first = str(error).partition("\n")[0].rstrip(":") or type(error).__name__
+        raise InputError(
+            f"{path} is not a readable .tar.gz file, or is cut short ({first}); download it again"
+        ) from None
+    return members
+
+
+def _read(layout: Layout, split: str, folder: Path, load: Callable[[str], bytes]) -> ImageArray:
+    classes = _classes(layout, folder, load)
+    images, labels = [], []
+    for file in layout.parts(split):
+        path = folder / file
+        batch = read_pickle(path, load(file))
+        rows = _value(path, batch, "data")
+        if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != IMAGE_BYTES:
+            raise InputError(
+                f"data in {path} must be an array of {IMAGE_BYTES} bytes for each image, not "
+                f"{rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__}"
+            )
+        labels.append(check_labels(path, _value(path, batch, layout.labels), layout.classes))
+        if len(labels[-1]) != len(rows):
+            raise InputError(f"{path} holds {len(rows)} images but {len(labels[-1])} labels")
+        # A row is all of its red, then all green, then all blue.
+        images.append(rows.reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1))
+    every_label = np.concatenate(labels)
+    check_every_class(folder, every_label, classes, split)
+    pixels = np.ascontiguousarray(np.concatenate(images))
+    return ImageArray(layout.name, classes, every_label, pixels)
+
+
+def _classes(layout: Layout, folder: Path, load: Callable[[str], bytes]) -> tuple[str, ...]:
+    path = folder / layout.meta
+    names = _value(path, read_pickle(path, load(layout.meta)), layout.names)
+    if not isinstance(names, list) or not all(isinstance(n, (bytes, str)) for n in names):
+        raise InputError(f"{layout.names} in {path} must be a list of names")
+    if len(names) != layout.classes:
+        raise InputError(f"{path} names {len(names)} classes; {layout.name} has {layout.classes}")
+    return tuple(as_text(name) for name in names)
+
+
+def _value(path: Path, batch: dict[str, Any], key: str) -> Any:
+    if key not in batch:
+        raise InputError(f"{path} holds no {key}; it holds {', '.join(batch) or 'nothing'}"[:300])
+    return batch[key]

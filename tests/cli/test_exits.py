@@ -1,0 +1,61 @@
+"""Ctrl-C: one sentence, exit code 1, and nothing cut short that tidies up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMANDS = """
+import gc, signal, sys, time
+from pathlib import Path
+from privcal.cli.app import app, main
+
+@app.command()
+def tidy():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        time.sleep(1.6)
+        Path("tidied").touch()
+
+class Deaf:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+@app.command()
+def deaf():
+    Deaf()  # its destructor is interrupted, where nothing can be raised
+    time.sleep(60)
+    Path("survived").touch()
+
+main()
+"""
+
+
+def interrupted(command: str, folder: Path) -> float:
+    """Run a command that interrupts itself; the seconds it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: interrupted; what was finished is on disk, and what was charged stays charged\n"
+    )
+    return time.monotonic() - began
+
+
+def test_no_second_interrupt_cuts_a_cleanup_short(tmp_path: Path) -> None:
+    interrupted("tidy", tmp_path)
+    assert (tmp_path / "tidied").exists()
+
+
+def test_an_interrupt_that_a_destructor_swallows_still_ends_the_run(tmp_path: Path) -> None:
+    assert interrupted("deaf", tmp_path) < 60
+    assert not (tmp_path / "survived").exists()

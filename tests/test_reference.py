@@ -1,0 +1,182 @@
+"""Every public name says what it takes, shows an example, and stands in docs/reference.md.
+
+`python -m tests.test_reference` rewrites the rows of that page from the docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import privcal
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = Path(privcal.__file__).parent
+PAGE = ROOT / "docs" / "reference.md"
+ROW = re.compile(r"^\| \[`([\w.]+)`\].*$", re.MULTILINE)
+
+TODO: set[str] = {
+    "Answer", "Answer.epsilon", "BinsMap", "CurveMap", "Ledger", "Ledger.attach",
+    "Ledger.charge", "Ledger.charge_persons", "Ledger.durable", "Ledger.exists", "Ledger.facts",
+    "Ledger.in_memory", "Ledger.release", "Ledger.reserve", "Ledger.set_policy", "Ledger.store",
+    "Ledger.unit", "Map", "Map.predict_proba", "Map.save", "Map.to_dict", "Map.with_provenance",
+    "Plan", "Plan.epsilon", "Plan.sources", "Plan.to_dict", "Policy", "Policy.check",
+    "Policy.load", "Policy.nano_minimum", "Policy.nano_per_request", "Policy.nano_total",
+    "Policy.narrowed", "Result", "Sketch", "Sketch.evaluate", "Sketch.load", "Sketch.of",
+    "Sketch.save", "Sketch.to_dict", "Source", "Source.answer", "Source.fit_local",
+    "Source.name", "Source.offer", "Source.release", "Source.sensitivity", "TemperatureMap",
+    "advise", "attach_data", "calibrate", "create_ledgers", "load_map", "open_sources",
+}  # fmt: skip
+"""Names with something missing, exactly: whoever mends one takes it out."""
+
+
+def public_names() -> dict[str, Any]:
+    """The names of `privcal.__all__`, the public methods of its classes, and its modules."""
+    names = {}
+    for name in privcal.__all__:
+        value = names[name] = getattr(privcal, name)
+        if inspect.isclass(value):
+            members = (m for m in vars(value) if not m.startswith("_"))
+            names |= {f"{name}.{m}": vars(value)[m] for m in members if is_code(vars(value)[m])}
+    return names
+
+
+def is_code(value: Any) -> bool:
+    kinds = (property, classmethod, staticmethod)
+    return inspect.isfunction(value) or isinstance(value, kinds) or hasattr(value, "attrname")
+
+
+def problems(name: str, value: Any) -> Iterator[str]:
+    """What is missing in the docstring of one public name.
+
+    A method's parameter may be explained in the docstring of its class.
+    """
+    text = documentation(name, value)
+    if not text:
+        yield "no docstring"
+    if isinstance(value, ModuleType):
+        return
+    known = text + documentation(name.split(".")[0], getattr(privcal, name.split(".")[0]))
+    if unnamed := [p for p in parameters(value) if not re.search(rf"\b{p}\b", known)]:
+        yield f"no word about {', '.join(unnamed)}"
+    if "." not in name and ">>>" not in text + inspect.getsource(value):
+        yield "no example"
+
+
+def documentation(name: str, value: Any) -> str:
+    """The docstring, an inherited one included; of a class also what stands below its fields."""
+    if "." in name:
+        owner, method = getattr(privcal, name.split(".")[0]), name.split(".")[1]
+        return inspect.getdoc(getattr(owner, method)) or ""
+    text = inspect.getdoc(value) or ""
+    if not inspect.isclass(value):
+        return text
+    if text.startswith(f"{name}("):  # what dataclass writes where there is none
+        text = ""
+    ancestors = [cls for cls in value.__mro__ if cls.__module__.startswith("privcal")]
+    return "\n".join([text, *(inspect.getdoc(cls) or "" for cls in ancestors[1:]), *fields(value)])
+
+
+def fields(cls: type) -> Iterator[str]:
+    """The names of the fields that have a docstring of their own below them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            yield field.target.id
+
+
+def parameters(value: Any) -> list[str]:
+    if isinstance(value, property) or hasattr(value, "attrname"):
+        return []
+    function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+    try:
+        names = list(inspect.signature(function).parameters)
+    except ValueError:  # an exception without a constructor of its own
+        return []
+    return [n for n in names if n not in ("self", "cls", "args", "kwargs") and n[0] != "_"]
+
+
+def test_every_public_name_says_what_it_takes_and_shows_an_example() -> None:
+    missing = {n: [*problems(n, v)] for n, v in public_names().items()}
+    missing = {name: found for name, found in missing.items() if found}
+    new = {name: found for name, found in missing.items() if name not in TODO}
+    assert not new
+    assert set(missing) == TODO, "these are done: take them out of TODO"
+
+
+# --- the page ----------------------------------------------------------------------------
+
+
+def listed() -> dict[str, Any]:
+    """What the page must list: `privcal.__all__`, and `__all__` of the packages among it."""
+    names = {name: getattr(privcal, name) for name in privcal.__all__}
+    for name, value in list(names.items()):
+        inner = getattr(value, "__all__", ()) if isinstance(value, ModuleType) else ()
+        more = {f"{name}.{n}": getattr(value, n) for n in inner}
+        names |= {n: v for n, v in more.items() if not any(v is known for known in names.values())}
+    return names
+
+
+def row(name: str, value: Any) -> str:
+    summary = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()).replace("|", "\\|")
+    try:
+        file = inspect.getsourcefile(value) or ""
+    except TypeError:  # a type alias has neither a file nor a docstring of its own
+        file, summary = inspect.getsourcefile(getattr(privcal, name.split(".")[0])) or "", "A type."
+    where = Path(file).relative_to(PACKAGE.parent).as_posix()
+    return f"| [`{name}`](../src/{where}) | {summary} |"
+
+
+def updated(page: str) -> str:
+    """The page with every row as the docstrings have it."""
+    names = listed()
+    return ROW.sub(lambda m: row(m[1], names[m[1]]) if m[1] in names else m[0], page)
+
+
+def test_the_reference_lists_every_public_name_once() -> None:
+    assert sorted(ROW.findall(PAGE.read_text("utf-8"))) == sorted(listed())
+
+
+def test_the_reference_says_what_the_docstrings_say() -> None:
+    page = PAGE.read_text("utf-8")
+    assert page.splitlines() == updated(page).splitlines(), "run python -m tests.test_reference"
+
+
+# --- names that hide modules -------------------------------------------------------------
+
+HIDING = {
+    name
+    for name in privcal.__all__
+    if not isinstance(getattr(privcal, name), ModuleType)
+    and ((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists())
+}
+
+
+def test_the_reference_names_the_functions_that_hide_a_module() -> None:
+    [told] = re.findall(r"(?s)hide a module of the same name: (.*?)\.\s", PAGE.read_text("utf-8"))
+    assert set(re.findall(r"`privcal\.(\w+)`", told)) == HIDING
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "examples", "benchmarks"])
+def test_nothing_reaches_a_hidden_module_through_its_name(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                names = [ast.unparse(node)]
+            hidden = [n for n in names if re.match(rf"privcal\.({'|'.join(HIDING)})(\.|$)", n)]
+            assert not hidden, f"{path}: {hidden}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text("utf-8")), "utf-8")
