@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from privcal.cli import federation_members as authority_commands
-from privcal.cli.console import output, print_json, stderr
+from privcal.cli.console import note, show
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
@@ -49,14 +49,9 @@ def init(
     from privcal.federation.authority.kits import init as make
 
     made = make(project, out)
-    console = output(as_json)
-    for folder in made:
-        console.print(str(folder))
-    console.print(
-        f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
-    )
-    if as_json:
-        print_json({"kits": [str(folder) for folder in made], "ca": str(out / "ca")})
+    kits = [str(folder) for folder in made]
+    ca = f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
+    show(as_json, {"kits": kits, "ca": str(out / "ca")}, *kits, ca)
 
 
 @app.command()
@@ -84,20 +79,10 @@ def check(
         remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
         state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
         table.add_row(state, finding.rule, finding.sentence + remedy)
-    console = output(as_json)
-    console.print(table)
     number = sum(not finding.ok for finding in findings)
-    console.print(
-        f"{kit} is closed" if not number else f"{kit} is open: {number} of {len(findings)} rules"
-    )
-    if as_json:
-        print_json(
-            {
-                "kit": str(kit),
-                "closed": closed(findings),
-                "findings": [asdict(finding) for finding in findings],
-            }
-        )
+    verdict = "closed" if not number else f"open: {number} of {len(findings)} rules"
+    facts = {"kit": str(kit), "closed": closed(findings), "findings": list(map(asdict, findings))}
+    show(as_json, facts, table, f"{kit} is {verdict}")
     if number:
         raise typer.Exit(1)
 
@@ -126,22 +111,16 @@ def roster(
     Example: `privcal federation roster kits/me@lab.org --out roster.json`
     """
     need_flare()
-    from privcal.cli.site_roster import print_changes
+    from privcal.cli.site_roster import lines_of
     from privcal.federation.calibrator.roster import gather, pin
     from privcal.federation.shared.roster import stored_roster
 
-    changes = pin(kit, gather(kit, _warn), rekeyed=new_keys or ())
+    changes = pin(kit, gather(kit, note), rekeyed=new_keys or ())
     pinned = stored_roster(kit)
     if out is not None:
         pinned.save(out)
-    print_changes(output(as_json), pinned, changes)
-    if as_json:
-        sites = [card.site for card in pinned.cards]
-        print_json({"digest": pinned.digest, "sites": sites, **vars(changes)})
-
-
-def _warn(text: str) -> None:
-    stderr.print(text, soft_wrap=True)
+    facts = {"digest": pinned.digest, "sites": [card.site for card in pinned.cards]}
+    show(as_json, {**facts, **vars(changes)}, *lines_of(pinned, changes))
 
 
 @app.command()
@@ -196,24 +175,15 @@ def up(
         if not (kits / "federation.json").exists():
             example.make(kits)
     pids = processes.up(kits, sites=site, server=not site)
-    console = output(as_json)
-    for name, pid in pids.items():
-        console.print(f"{name} runs (process {pid})")
+    lines = [f"{name} runs (process {pid})" for name, pid in pids.items()]
+    facts: dict[str, Any] = {"kits": str(kits), "processes": pids}
     if demo:
-        console.print(
+        facts["calibrator"] = str(kits / example.CALIBRATOR)
+        lines.append(
             f"now: privcal calibrate --federation {kits / example.CALIBRATOR} "
-            f"--model {example.MODEL} --epsilon 1 --out map.json",
-            soft_wrap=True,  # to be copied
+            f"--model {example.MODEL} --epsilon 1 --out map.json"
         )
-    console.print(f"stop with: privcal federation down {kits}", soft_wrap=True)
-    if as_json:
-        print_json(
-            {
-                "kits": str(kits),
-                "processes": pids,
-                **({"calibrator": str(kits / example.CALIBRATOR)} if demo else {}),
-            }
-        )
+    show(as_json, facts, *lines, f"stop with: privcal federation down {kits}")
 
 
 @app.command()
@@ -225,10 +195,9 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     need_flare()
     from privcal.federation.one_machine import processes
 
-    count = processes.down(kits, _warn)
-    output(as_json).print(f"{count} processes stopped" if count else "nothing was running")
-    if as_json:
-        print_json({"kits": str(kits), "stopped": count})
+    count = processes.down(kits, note)
+    sentence = f"{count} processes stopped" if count else "nothing was running"
+    show(as_json, {"kits": str(kits), "stopped": count}, sentence)
 
 
 authority_commands.mount(app)

@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import output, print_json, stderr
+from privcal.cli.console import note, output, print_json, show
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
 from privcal.cli.site_roster import app as roster_app
@@ -91,16 +91,15 @@ def init(
         person=person,
         delay=delay,
         max_rows=max_rows,
-        warn=_warn,
+        warn=note,
     )
     settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
-    output(as_json).print(
+    show(
+        as_json,
+        {"settings": str(settings), "ledger": str(ledger)},
         f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
         f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
-        soft_wrap=True,
     )
-    if as_json:
-        print_json({"settings": str(settings), "ledger": str(ledger)})
 
 
 @app.command()
@@ -125,11 +124,10 @@ def add(
     from privcal.federation.site.settings import add as make
 
     rules = _rules(policy, person, per_row, epsilon=epsilon)
-    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
+    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=note)
     ledger = site.population(model).ledger
-    output(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
-    if as_json:
-        print_json({"model": model, "ledger": str(ledger)})
+    facts = {"model": model, "ledger": str(ledger)}
+    show(as_json, facts, f"{model}: answered from {data}, ledger {ledger}")
 
 
 def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:
@@ -144,10 +142,6 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any)
         return None
     check_unit(person, per_row)
     return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
-
-
-def _warn(text: str) -> None:
-    stderr.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -180,12 +174,9 @@ def health(folder: Folder, as_json: Json = False) -> None:
         table.add_column(name)
     for sign in signs:
         table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
-    output(as_json).print(table)
-    if as_json:
-        print_json(
-            {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
-        )
-    if not all(sign.well for sign in signs):
+    well = all(sign.well for sign in signs)
+    show(as_json, {"well": well, "signs": [vars(sign) for sign in signs]}, table)
+    if not well:
         raise typer.Exit(1)
 
 
@@ -245,7 +236,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
     except InputError as error:
         trouble = str(error)
     if trouble:
-        _warn(f"warning: {trouble}")
+        note(f"warning: {trouble}")
     output(as_json).print(
         f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
@@ -274,13 +265,13 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
     for line in promise(policy, ledger.unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:
-        _warn(
+        note(
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
             f"run privcal ledger reconcile {population.ledger}"
         )
     most = population.max_rows
     if most is not None and len(population.source(name).scores) > most:
-        _warn(
+        note(
             f"warning: there are more rows than the {most:,} declared: each number of an "
             "answer is cut to what so many could make it; declare more"
         )

@@ -269,7 +269,7 @@ def _check_ledger(
     if (local / SETTINGS).exists() and local != (folder / "local").resolve():
         raise InputError(
             f"{data} has the ledger {ledger.path}, in the folder of another site; if this kit "
-            f"takes its place, move the ledger to {opening.place(data)} first"
+            f"takes its place, move the ledger to {opening.ledger_path(data)} first"
         )
 
 
