@@ -53,7 +53,7 @@ def _measure() -> None:
 
 def _real(count: int) -> tuple[str, ...]:
     from privcal.federation.calibrator.panel import Sites
-    from privcal.federation.trial import processes
+    from privcal.federation.one_machine import processes
 
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"
@@ -97,8 +97,8 @@ def _real(count: int) -> tuple[str, ...]:
 def _make(kits: Path, count: int) -> None:
     from privcal.federation.authority import kits as provisioning
     from privcal.federation.authority.project import Member, Project
+    from privcal.federation.one_machine import demo
     from privcal.federation.site import settings as site
-    from privcal.federation.trial import demo
 
     project = Project(
         name="bench",
@@ -115,7 +115,7 @@ def _make(kits: Path, count: int) -> None:
         mine = scores.take(rows[n * ROWS : (n + 1) * ROWS])
         np.savez(data, logits=mine.outputs.array, labels=mine.labels)
         site.init(kits / member.name, data, Policy(10.0, model="m"), delay=DELAY)
-    demo.meet(kits, project)
+    demo.exchange_keys(kits, project)
 
 
 def _memory(site: Path) -> float:
@@ -133,8 +133,8 @@ def _memory(site: Path) -> float:
 
 def _many() -> None:
     """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise, seals."""
-    from privcal.federation.shared.keys import SiteKeys
     from privcal.federation.shared.messages import Request, Signer, open_message, seal_reply
+    from privcal.federation.site.keys import SiteKeys
     from privcal.federation.site.settings import Site
     from privcal.federation.site.worker import reply_to
     from privcal.queries import Gap
@@ -143,7 +143,7 @@ def _many() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"
         _make(kits, 50)
-        signer = Signer.of_kit(kits / "calibrator@demo.org" / "startup")
+        signer = Signer.of_kit(kits / "calibrator@demo.org")
         names = [f"hospital-{n}" for n in range(1, 51)]
 
         def answer(name: str, message: str) -> str:

@@ -103,10 +103,9 @@ INSIDE = {
         ["train"],
     ],
     "federation": [
-        ["authority.project", "authority.hardening"],
         ["shared"],
         ["authority", "server", "site", "calibrator"],
-        ["checks", "trial"],
+        ["inspection", "one_machine"],
     ],
     "cli": [
         ["console", "options", "systems", "exits"],

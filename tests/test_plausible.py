@@ -505,7 +505,7 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
         given.update(settings)
         return nullcontext(Recorded(LocalPanel(hospitals(number), "me"), campaign))
 
-    monkeypatch.setattr("privcal.federation.calibrator.calibrating.distant", near)
+    monkeypatch.setattr("privcal.federation.calibrator.distant", near)
     find = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec",

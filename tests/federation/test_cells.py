@@ -13,7 +13,7 @@ import re
 import shutil
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,12 @@ from nvflare.fuel.f3.stats_pool import StatsPoolManager
 from nvflare.fuel.utils import fobs
 
 from privcal.federation import server
+from privcal.federation.calibrator.link import ask, calibrator_cell
+from privcal.federation.server import is_calibrator_cell, server_cell
 from privcal.federation.shared import cells, revocations
-from privcal.federation.shared.cells import CHANNEL, MAX_BYTES, TOPICS, Startup
+from privcal.federation.shared.cells import CHANNEL, MAX_BYTES, TOPICS
+from privcal.federation.shared.kit import STARTUP_FILE, Kind, Startup
+from privcal.federation.site.cell import site_cell
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN
 
@@ -134,10 +138,10 @@ def _a_process_of_their_own() -> Iterator[None]:
 def make(kits: Path, party: str) -> CoreCell:
     forget()
     if party == "site":
-        return cells.site_cell(kits / "site-1", lambda topic, message: b"reply")
+        return site_cell(kits / "site-1", lambda topic, message: b"reply")
     if party == "server":
-        return cells.server_cell(kits / "localhost")
-    return cells.calibrator_cell(kits / ANN)
+        return server_cell(kits / "localhost")
+    return calibrator_cell(kits / ANN)
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +313,7 @@ def test_flare_itself_holds_a_cells_name_to_its_certificate(parties: dict[str, P
 
 def test_a_revoked_name_gets_nothing_forwarded(kits: Path) -> None:
     revoked: set[str] = set()
-    party = Party(cells.server_cell(kits / "localhost", lambda name, key: name not in revoked))
+    party = Party(server_cell(kits / "localhost", lambda name, key: name not in revoked))
     party.cell._process_received_msg = lambda *given: party.reached.append(given[2])
     ask = (SENDERS["a calibrator"], message(MessageType.REQ, ADMIN, "site-1"))
     reply = (SENDERS["the site"], message(MessageType.REPLY, "site-1", ADMIN))
@@ -341,8 +345,7 @@ class Comer:
 
 def test_nobody_takes_the_place_of_a_calibrators_cell(kits: Path) -> None:
     """A site sees the name of the cell that asks it, and a newcomer pushes out who had a name."""
-    server_cell = cells.server_cell(kits / "localhost")
-    manager = server_cell.communicator.conn_manager
+    manager = server_cell(kits / "localhost").communicator.conn_manager
     asker, same_again = Comer(ANN), Comer(ANN)
     manager.update_endpoint(asker, {"endpoint_name": ADMIN})
     for other in (Comer("site-2"), Comer(parts.BOB), Comer("localhost"), Comer("")):
@@ -360,7 +363,7 @@ def test_nobody_takes_the_place_of_a_calibrators_cell(kits: Path) -> None:
 
 def test_a_connection_has_one_name_and_leaves_nothing_else_behind(kits: Path) -> None:
     """15,000 names on one connection took 60 MB of the server's memory, for ever."""
-    manager = cells.server_cell(kits / "localhost").communicator.conn_manager
+    manager = server_cell(kits / "localhost").communicator.conn_manager
     site, asker = Comer("site-1"), Comer(ANN)
     for comer, first, more in (
         (site, "site-1", ("site-1", "site-1.job", "site-1.job.x")),
@@ -383,9 +386,9 @@ def test_a_connection_has_one_name_and_leaves_nothing_else_behind(kits: Path) ->
 def test_whoever_has_a_revoked_name_or_key_does_not_come_in(
     kits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "_key", lambda comer: comer.key)
+    monkeypatch.setattr(server, "_key", lambda comer: comer.key)
     revoked = {"old", "site-2"}
-    party = Party(cells.server_cell(kits / "localhost", lambda *who: not revoked & set(who)))
+    party = Party(server_cell(kits / "localhost", lambda *who: not revoked & set(who)))
     party.cell._process_received_msg = lambda *given: party.reached.append(given[2])
     manager = party.cell.communicator.conn_manager
     site, thief, out = Comer("site-1", "new"), Comer("site-1", "old"), Comer("site-2", "its")
@@ -406,7 +409,7 @@ def test_a_server_with_a_damaged_list_of_who_is_revoked_forwards_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made: list[CoreCell] = []
-    monkeypatch.setattr(server, "foreground", lambda cell, started: made.append(cell))
+    monkeypatch.setattr(server, "run_until_stopped", lambda cell, started: made.append(cell))
     folder = copied(kits / "localhost", tmp_path)
     server.run(folder)
     party = Party(made[0])
@@ -623,8 +626,9 @@ def ungated(kits: Path, kind: str) -> CoreCell:
     """As FLARE would have it."""
     forget()
     if kind == "site":
-        return cells._cell("site-1", Startup.read(kits / "site-1", "fed_client.json"))
-    return cells._cell("server", Startup.read(kits / "localhost", "fed_server.json"))
+        return cells._ungated("site-1", Startup.read(kits / "site-1", "site"))
+    startup = Startup.read(kits / "localhost", "server")
+    return cells._ungated("server", replace(startup, url=server._listening(startup.url)))
 
 
 @pytest.mark.parametrize("kind", ["site", "server"])
@@ -702,7 +706,7 @@ def test_a_good_request_is_answered_by_the_site(kits: Path, no_objects: list[Any
         got.append((topic, text))
         return b"reply"
 
-    whole = Whole(cells.site_cell(kits / "site-1", answer))
+    whole = Whole(site_cell(kits / "site-1", answer))
     sent = message(MessageType.REQ, ADMIN, "site-1")
     sent.headers[Head.PAYLOAD_ENCODING] = Encoding.FOBS
     [reply] = whole.take(SENDERS["the server"], sent)
@@ -787,7 +791,7 @@ def test_only_bytes_that_came_well_are_a_reply(reply: Message, said: bytes | Non
             assert given[3].payload == b"question"
             return reply
 
-    assert cells.ask(Cell(), "ask", "site-1", b"question", 1.0) == said
+    assert ask(Cell(), "ask", "site-1", b"question", 1.0) == said
 
 
 # --- the three cells, and what they are made from -----------------------------------------
@@ -814,14 +818,14 @@ def test_mutual_tls_is_used_whatever_the_start_up_file_says(kits: Path, tmp_path
     document = json.loads((kit / "startup" / "fed_client.json").read_text())
     document["client"]["connection_security"] = "clear"
     (kit / "startup" / "fed_client.json").write_text(json.dumps(document))
-    cell = cells.site_cell(kit, lambda *_: b"")
+    cell = site_cell(kit, lambda *_: b"")
     assert cell.endpoint.conn_props[DriverParams.CONNECTION_SECURITY.value] == "mtls"
 
 
 def test_each_run_of_a_calibrator_has_a_name_of_its_own(kits: Path) -> None:
     one, two = (make(kits, "calibrator").my_info.fqcn for _ in range(2))
     assert one != two
-    assert cells.is_calibrators(one)
+    assert is_calibrator_cell(one)
     for other in (
         "",
         "server",
@@ -833,27 +837,28 @@ def test_each_run_of_a_calibrator_has_a_name_of_its_own(kits: Path) -> None:
         f"x{one}",
         one[:-1],
     ):
-        assert not cells.is_calibrators(other)
+        assert not is_calibrator_cell(other)
 
 
 def copied(kit: Path, to: Path) -> Path:
     return Path(shutil.copytree(kit, to / kit.name))
 
 
-WHERE = {"site-1": "fed_client.json", "localhost": "fed_server.json", ANN: "fed_admin.json"}
+WHOSE: dict[str, Kind] = {"site-1": "site", "localhost": "server", ANN: "calibrator"}
 
 
-@pytest.mark.parametrize("name", WHERE)
+@pytest.mark.parametrize("name", WHOSE)
 def test_a_start_up_file_says_who_and_where(kits: Path, name: str) -> None:
-    found = Startup.read(kits / name, WHERE[name])
+    startup = Startup.read(kits / name, WHOSE[name])
     port = json.loads((kits / "federation.json").read_text())["server"]["port"]
-    assert (found.name, found.identity) == (name, "localhost")
-    assert f":{port}" in found.url
-    assert [Path(path).suffix for path in found.files] == [".key", ".crt", ".pem"]
-    assert all(Path(path).is_file() for path in found.files)
+    assert (startup.name, startup.server) == (name, "localhost")
+    assert f":{port}" in startup.url
+    files = [Path(path) for path in (startup.key, startup.certificate, startup.root)]
+    assert [path.suffix for path in files] == [".key", ".crt", ".pem"]
+    assert all(path.is_file() for path in files)
 
 
-@pytest.mark.parametrize("name", WHERE)
+@pytest.mark.parametrize("name", WHOSE)
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "null", "1", '"x"', "{}", '{"client": 1, "servers": 1, "admin": 1}',
@@ -864,37 +869,40 @@ def test_a_damaged_start_up_file_is_one_sentence(
     kits: Path, tmp_path: Path, name: str, text: str
 ) -> None:
     kit = copied(kits / name, tmp_path)
-    (kit / "startup" / WHERE[name]).write_text(text, "latin-1")
-    with pytest.raises(InputError, match=r"\A[^\n]* is damaged; ask for a fresh kit\Z"):
-        Startup.read(kit, WHERE[name])
+    (kit / "startup" / STARTUP_FILE[WHOSE[name]]).write_text(text, "latin-1")
+    sentence = (
+        "is damaged; ask for a fresh kit|is not a start-up file: it is not JSON, or is cut short"
+    )
+    with pytest.raises(InputError, match=rf"\A[^\n]* ({sentence})\Z"):
+        Startup.read(kit, WHOSE[name])
 
 
-@pytest.mark.parametrize("name", WHERE)
+@pytest.mark.parametrize("name", WHOSE)
 def test_a_start_up_file_without_one_of_its_parts_or_with_another_type_is_damaged_or_read(
     kits: Path, tmp_path: Path, name: str
 ) -> None:
     """Never another exception than the one with a sentence."""
     kit = copied(kits / name, tmp_path)
-    path = kit / "startup" / WHERE[name]
+    path = kit / "startup" / STARTUP_FILE[WHOSE[name]]
     whole = json.loads(path.read_text())
 
-    def read(change: Callable[[], None]) -> None:
+    def attempt(change: Callable[[], None]) -> None:
         change()
         path.write_text(json.dumps(whole))
         try:
-            found = Startup.read(kit, WHERE[name])
+            read = Startup.read(kit, WHOSE[name])
         except InputError:
             return
-        assert all(isinstance(part, str) for part in (found.name, found.url, found.identity))
+        assert all(isinstance(part, str) for part in (read.name, read.url, read.server))
 
     def each(table: Any) -> None:
         for key in list(table) if isinstance(table, dict) else range(len(table)):
             value = table[key]
             for odd in (None, 1, [], {}, "x"):
-                read(lambda key=key, odd=odd: table.__setitem__(key, odd))  # type: ignore[misc]
+                attempt(lambda key=key, odd=odd: table.__setitem__(key, odd))  # type: ignore[misc]
             table[key] = value
             if isinstance(table, dict):
-                read(lambda key=key: table.pop(key))  # type: ignore[misc]
+                attempt(lambda key=key: table.pop(key))  # type: ignore[misc]
                 table[key] = value
             if isinstance(value, (dict, list)):
                 each(value)
@@ -905,15 +913,15 @@ def test_a_start_up_file_without_one_of_its_parts_or_with_another_type_is_damage
 def test_a_kit_of_another_kind_and_keys_that_cannot_be_used_are_one_sentence(
     kits: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="is not such a kit"):
-        cells.site_cell(kits / "localhost", lambda *_: b"")
-    with pytest.raises(InputError, match="is not such a kit"):
-        cells.server_cell(tmp_path)
+    with pytest.raises(InputError, match="is not a site's start-up kit"):
+        site_cell(kits / "localhost", lambda *_: b"")
+    with pytest.raises(InputError, match="is not a server's start-up kit"):
+        server_cell(tmp_path)
     for file in ("client.crt", "client.key", "rootCA.pem"):
         kit = copied(kits / "site-1", tmp_path / file)
         (kit / "startup" / file).write_text("nonsense")
         with pytest.raises(InputError, match=r"the key and certificates in .* cannot be used"):
-            cells.site_cell(kit, lambda *_: b"")
+            site_cell(kit, lambda *_: b"")
         (kit / "startup" / file).unlink()
         with pytest.raises(InputError, match="cannot be used"):
-            cells.site_cell(kit, lambda *_: b"")
+            site_cell(kit, lambda *_: b"")

@@ -21,11 +21,10 @@ from privcal.question import Question
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.federation.authority.kits import revoke
-from privcal.federation.shared import keys
 from privcal.federation.shared.revocations import install
-from privcal.federation.site import health
+from privcal.federation.site import health, keys
 from privcal.federation.site import settings as site
-from privcal.federation.site.health import ROOM, STALE, Sign, ago, look, said
+from privcal.federation.site.health import ROOM, STALE, Sign, ago, last_status, look
 from privcal.federation.site.service import STATUS
 from tests.support import federation_parts as parts
 
@@ -108,7 +107,7 @@ def test_a_site_that_was_killed_is_dead_at_once(folder: Path) -> None:
 )
 def test_a_damaged_status_is_none(folder: Path, text: str) -> None:
     (folder / "local" / STATUS).write_text(text, "latin-1")
-    assert said(folder) == {}
+    assert last_status(folder) == {}
     assert set(sick(folder)) == {"process", "server"}
 
 

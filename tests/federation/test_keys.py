@@ -15,16 +15,17 @@ from privcal.errors import InputError
 
 pytest.importorskip("cryptography", reason="needs cryptography: pip install privcal[federation]")
 
-from privcal.federation.shared import keys as module
-from privcal.federation.shared.keys import SiteKeys, check_signature, check_signing, destroy, rotate
 from privcal.federation.shared.sealing import (
+    CLASSICAL,
     HYBRID,
     OVERHEAD,
-    PLAIN,
     SealingKey,
     check_public,
     seal,
 )
+from privcal.federation.shared.signatures import check_signature, check_signing
+from privcal.federation.site import keys as module
+from privcal.federation.site.keys import SiteKeys, destroy, rotate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
 
@@ -137,7 +138,7 @@ DAMAGE: dict[str, Any] = {
     "a signing key that is none": lambda facts: damaged(facts, signing=None),
     "a short sealing key": lambda facts: damaged(facts, sealing=facts["sealing"][:-4]),
     "a sealing key of another suite": lambda facts: damaged(
-        facts, sealing=facts["sealing"].replace(HYBRID, PLAIN)
+        facts, sealing=facts["sealing"].replace(HYBRID, CLASSICAL)
     ),
     "a sealing key without a suite": lambda facts: damaged(facts, sealing=facts["sealing"][4:]),
 }
@@ -296,7 +297,7 @@ def test_good_signing_keys_pass(folder: Path) -> None:
 # --- sealing --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suite", [HYBRID, PLAIN])
+@pytest.mark.parametrize("suite", [HYBRID, CLASSICAL])
 def test_what_is_sealed_is_opened_with_its_key_and_about_the_same_thing_only(suite: str) -> None:
     key, other = SealingKey.make(suite), SealingKey.make(suite)
     assert check_public(key.public) == key.public
@@ -311,7 +312,7 @@ def test_what_is_sealed_is_opened_with_its_key_and_about_the_same_thing_only(sui
         (key, sealed[:-1] + bytes([sealed[-1] ^ 1]), b"about"),
         (key, bytes([sealed[0] ^ 1]) + sealed[1:], b"about"),
         (key, b"", b"about"),
-        (SealingKey.make(PLAIN if suite == HYBRID else HYBRID), sealed, b"about"),
+        (SealingKey.make(CLASSICAL if suite == HYBRID else HYBRID), sealed, b"about"),
     ):
         with pytest.raises(ValueError, match="sealed for another key"):
             opener.open(box, about)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,12 @@ from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation import checks
-from privcal.federation.authority.hardening import STARTUP, close_kit
-from privcal.federation.authority.kits import init, load, revoke
+from privcal.federation import inspection
+from privcal.federation.authority.kits import close_kit, init, load, revoke
 from privcal.federation.authority.project import Project
-from privcal.federation.checks import Finding, check, closed
-from privcal.federation.shared import keys
+from privcal.federation.inspection import Finding, check, closed
+from privcal.federation.shared.kit import contents
+from privcal.federation.site import keys
 from privcal.federation.site import settings as site
 from tests.support import federation_parts as parts
 
@@ -161,7 +164,7 @@ def test_a_kit_holds_who_somebody_is_and_where_the_server_is_and_nothing_to_run(
 ) -> None:
     kit = kits / name
     assert {path.name for path in kit.iterdir()} == {"startup", "local", "README.txt"}
-    assert {path.name for path in (kit / "startup").iterdir()} == STARTUP[KIND[name]]
+    assert {path.name for path in (kit / "startup").iterdir()} == contents(KIND[name])
     assert list((kit / "local").iterdir()) == []
     for path in kit.rglob("*"):
         assert path.is_dir() or not path.stat().st_mode & 0o111, f"{path} is executable"
@@ -215,7 +218,7 @@ def mode(name: str, bits: int) -> Opening:
 @pytest.mark.parametrize(
     ("opening", "rule", "says"),
     [
-        (write("startup/fed_client.json", "{"), "start-up file", "is damaged"),
+        (write("startup/fed_client.json", "{"), "start-up file", "is not JSON"),
         (write("startup/fed_client.json", "[]"), "start-up file", "is damaged"),
         (remove("startup/rootCA.pem"), "start-up file", "rootCA.pem is missing"),
         (remove("startup/client.crt"), "start-up file", "client.crt is missing"),
@@ -290,15 +293,15 @@ def test_another_version_of_flare_is_said_and_none_too(
 ) -> None:
     """The gate was written for the way that one version handles messages."""
     for version, ok in (("2.9.0", True), ("2.9.7", True), ("2.8.0", False), ("2.90.0", False)):
-        monkeypatch.setattr(checks, "version", lambda name, version=version: version)
+        monkeypatch.setattr(inspection, "version", lambda name, version=version: version)
         found = finding(kits / "hospital-1", "FLARE")
         assert found.ok is ok
         assert ok or f"FLARE {version} is installed" in found.sentence
 
     def missing(name: str) -> str:
-        raise checks.PackageNotFoundError(name)
+        raise inspection.PackageNotFoundError(name)
 
-    monkeypatch.setattr(checks, "version", missing)
+    monkeypatch.setattr(inspection, "version", missing)
     assert finding(kits / "hospital-1", "FLARE").sentence == "FLARE is not installed here"
 
 
@@ -484,6 +487,36 @@ def test_commands_tell_what_they_did(run: Any, tmp_path: Path) -> None:
     assert run("federation", "up")[0] == 2
 
 
+def test_down_stops_what_runs_though_the_list_of_participants_and_their_folders_are_gone(
+    run: Any, tmp_path: Path
+) -> None:
+    """By the table of processes: one that belongs there, one of another federation, a stranger."""
+    code = "import time; print(flush=True); time.sleep(600)"
+    module, kits = "privcal.federation.site.service", tmp_path / "kits"
+    kits.mkdir()
+    words = [(module, kits / "gone"), (module, tmp_path / "others" / "gone"), ("x", kits / "gone")]
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, *map(str, more)], stdout=subprocess.PIPE)
+        for more in words
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        (kits / "federation.json").write_text("{")
+        status, out, err = run("federation", "down", kits)
+        assert (status, out) == (0, "1 processes stopped\n")
+        assert "federation.json is missing or damaged" in err
+        assert started[0].wait(30) == -signal.SIGTERM
+        assert [process.poll() for process in started[1:]] == [None, None]
+        status, _, err = run("federation", "down", kits)
+        assert (status, "federation.json is missing or damaged" in err) == (2, True)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
 def test_what_runs_out_soon_is_shown_and_does_not_fail_the_check(
     run: Any, kit: Callable[[str], Path], kits: Path
 ) -> None:
@@ -525,7 +558,7 @@ def test_a_roster_is_gathered_by_calibrators_only(run: Any, kits: Path) -> None:
     code, _, err = run("federation", "roster", kits / "hospital-1")
     assert code == 2
     assert err.count("\n") == 1
-    assert "is not such a kit" in err
+    assert "is not a calibrator's start-up kit" in err
 
 
 def test_without_flare_one_sentence_says_what_to_install(

@@ -20,9 +20,8 @@ from privcal.queries import FAMILY, BinnedGap, Hats, Histogram
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.shared.keys import SiteKeys
 from privcal.federation.shared.messages import (
-    CLOCKS,
+    CLOCK_SKEW,
     MAX_MESSAGE,
     MAX_QUESTIONS,
     UNSEALED,
@@ -38,8 +37,9 @@ from privcal.federation.shared.messages import (
     read_request,
     seal_reply,
 )
-from privcal.federation.shared.roster import Card
-from privcal.federation.shared.sealing import HYBRID, PLAIN, SealingKey, seal
+from privcal.federation.shared.sealing import CLASSICAL, HYBRID, SealingKey, seal
+from privcal.federation.site.keys import SiteKeys
+from privcal.federation.site.roster import own_card
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, BOB, SEAL, message, question, request, signer, spelt
 
@@ -146,19 +146,19 @@ def hybrid_with(raw: bytes) -> str:
 
 
 SEALS: dict[str, Any] = {
-    **{f"x25519 of low order, {n}": of_suite(PLAIN, raw) for n, raw in LOW_ORDER.items()},
+    **{f"x25519 of low order, {n}": of_suite(CLASSICAL, raw) for n, raw in LOW_ORDER.items()},
     **{f"hybrid of low order, {n}": hybrid_with(raw) for n, raw in LOW_ORDER.items()},
     "a lattice key beyond its modulus": of_suite(HYBRID, b"\xff" * 1184 + bytes(range(32))),
     "an unknown suite": of_suite("rot13", bytes(range(32))),
     "no suite": of_suite("", bytes(range(32))),
     "a suite without a key": "x25519:",
     "a suite alone": "x25519",
-    "too short": of_suite(PLAIN, bytes(range(31))),
-    "too long": of_suite(PLAIN, bytes(range(33))),
+    "too short": of_suite(CLASSICAL, bytes(range(31))),
+    "too long": of_suite(CLASSICAL, bytes(range(33))),
     "an x25519 key for the hybrid": of_suite(HYBRID, bytes(range(32))),
     "no base64": "x25519:" + "!" * 44,
-    "base64 with a line break": "x25519:\n" + of_suite(PLAIN, bytes(range(32))).partition(":")[2],
-    "base64 with a loose bit": with_a_loose_bit(SealingKey.make(PLAIN).public),
+    "base64 with a line break": "x25519:\n" + of_suite(CLASSICAL, bytes(range(32))).partition(":")[2],
+    "base64 with a loose bit": with_a_loose_bit(SealingKey.make(CLASSICAL).public),
     "nothing": "", "null": None, "a number": 7, "a list": [], "much": "x25519:" + "A" * 100_000,
 }  # fmt: skip
 
@@ -399,7 +399,7 @@ def test_the_fingerprint_is_that_of_the_askers_key(kits: Path, root: Path) -> No
 def test_a_site_without_its_root_certificate_does_not_blame_the_asker(
     good: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="not a readable certificate"):
+    with pytest.raises(InputError, match="is missing, or is not a certificate"):
         open_message(good, tmp_path / "rootCA.pem", site="site-1")
 
 
@@ -433,9 +433,9 @@ def test_a_message_for_other_sites_is_refused(root: Path, ann: Signer) -> None:
 def test_a_message_holds_for_its_lifetime_by_the_sites_clock(root: Path, ann: Signer) -> None:
     asked = request(lifetime=30, issued=int(time.time()) + 100)  # the kits are of this minute
     sent = ann.sign(asked)
-    for now in (asked.issued - CLOCKS, asked.issued, asked.issued + 30):
+    for now in (asked.issued - CLOCK_SKEW, asked.issued, asked.issued + 30):
         assert open_message(sent, root, site="site-1", now=now).request == asked
-    for now in (asked.issued - CLOCKS - 1, asked.issued + 30.5, asked.issued + 86400):
+    for now in (asked.issued - CLOCK_SKEW - 1, asked.issued + 30.5, asked.issued + 86400):
         assert refused(sent, root, now=now) == "expired"
 
 
@@ -484,7 +484,7 @@ def test_a_request_made_now_can_be_opened_and_its_key_opens_the_reply(
     reply = Reply((7,), 1, None, ID)
     opened = open_message(sent, root, site="site-1")
     sealed = seal_reply(reply, opened, SiteKeys.load(kits / "site-1"), "site-1")
-    card = Card.of_site(kits / "site-1")
+    card = own_card(kits / "site-1")
     assert open_reply(sealed, sent, card, key, made.length) == reply
     with pytest.raises(ValueError, match="another key"):
         open_reply(sealed, sent, card, another_key, made.length)
@@ -513,11 +513,17 @@ def test_a_calibrator_is_told_before_it_sends_what_every_site_would_refuse(
 
 def test_a_signer_needs_a_key_and_a_certificate(kits: Path, tmp_path: Path) -> None:
     assert signer(kits, BOB).name == BOB
-    with pytest.raises(InputError, match="holds no readable key"):
+    with pytest.raises(InputError, match="is missing, or is not a certificate"):
         Signer.of_kit(tmp_path)
-    (tmp_path / "client.crt").write_text("no certificate")
-    (tmp_path / "client.key").write_text("no key")
-    with pytest.raises(InputError, match="holds no readable key"):
+    startup = tmp_path / "startup"
+    startup.mkdir()
+    for text in ("no certificate", "é"):
+        (startup / "client.crt").write_text(text)
+        with pytest.raises(InputError, match="is not a certificate"):
+            Signer.of_kit(tmp_path)
+    shutil.copy(kits / BOB / "startup" / "client.crt", startup)
+    (startup / "client.key").write_text("no key")
+    with pytest.raises(InputError, match="is not a private key"):
         Signer.of_kit(tmp_path)
 
 
@@ -537,7 +543,7 @@ class Exchange:
         self.request = request(asked, **facts)
         self.message = signer(kits).sign(self.request)
         self.keys = {name: SiteKeys.load(kits / name) for name in ("site-1", "site-2")}
-        self.cards = {name: Card.of_site(kits / name) for name in ("site-1", "site-2")}
+        self.cards = {name: own_card(kits / name) for name in ("site-1", "site-2")}
         self.opened = {
             name: open_message(self.message, kits / name / "startup" / "rootCA.pem", site=name)
             for name in ("site-1", "site-2")
@@ -574,7 +580,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("reply", ANSWERS)
-@pytest.mark.parametrize("suite", [HYBRID, PLAIN])
+@pytest.mark.parametrize("suite", [HYBRID, CLASSICAL])
 def test_a_reply_comes_through_unchanged(kits: Path, reply: Reply, suite: str) -> None:
     asked = Exchange(kits, suite=suite)
     assert asked.read(asked.reply(reply)) == reply
@@ -594,7 +600,7 @@ def test_a_question_is_not_answered_with_yes(asked: Exchange) -> None:
         asked.read(asked.reply(Reply(accepted=True)))
 
 
-@pytest.mark.parametrize("suite", [HYBRID, PLAIN])
+@pytest.mark.parametrize("suite", [HYBRID, CLASSICAL])
 def test_all_replies_to_one_question_are_of_one_length(kits: Path, suite: str) -> None:
     asked = Exchange(kits, suite=suite)
     assert len({len(asked.reply(reply)) for reply in ANSWERS}) == 1
@@ -615,7 +621,7 @@ def test_the_largest_answer_to_any_query_has_room(kits: Path, root: Path, query:
     made = request(question(query=query), seal=key.public)
     sent = signer(kits).sign(made)
     opened = open_message(sent, root, site="site-1")
-    keys, card = SiteKeys.load(kits / "site-1"), Card.of_site(kits / "site-1")
+    keys, card = SiteKeys.load(kits / "site-1"), own_card(kits / "site-1")
     small = Reply((0,) * query.length, 1, None, ID)
     large = Reply((-(2**62) + 1,) * query.length, 2**31 - 1, 2**31 - 1, ID)
     texts = [seal_reply(reply, opened, keys, "site-1") for reply in (small, large)]

@@ -35,9 +35,9 @@ from tests.conftest import random_scores
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.calibrator.panel import SENT, Link, Sites, gather
-from privcal.federation.shared import roster
-from privcal.federation.shared.keys import SiteKeys, rotate
+from privcal.federation.calibrator.link import Link
+from privcal.federation.calibrator.panel import SEND_TIMEOUT, Sites
+from privcal.federation.calibrator.roster import gather, pin
 from privcal.federation.shared.messages import (
     LIFETIME,
     MAX_LIFETIME,
@@ -45,7 +45,9 @@ from privcal.federation.shared.messages import (
     open_message,
     seal_reply,
 )
-from privcal.federation.shared.roster import Card
+from privcal.federation.shared.roster import Roster
+from privcal.federation.site.keys import SiteKeys, rotate
+from privcal.federation.site.roster import own_card
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, MODEL, SERVER, question
 
@@ -269,13 +271,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kits = parts.make_kits(tmp_path_factory.mktemp("lab") / "kits", sites=3)
     for n in (1, 2, 3):
         SiteKeys.make(kits / f"site-{n}")
-    roster.pin(kits / ANN, [Card.of_site(kits / f"site-{n}") for n in (1, 2, 3)])
+    pin(kits / ANN, [own_card(kits / f"site-{n}") for n in (1, 2, 3)])
     return kits
 
 
 def honest(kits: Path, name: str, reply: Reply | None = None, **other: Reply) -> Said:
     """A site that shows its card and gives this reply; `other` by the kind of request."""
-    keys, card = SiteKeys.load(kits / name), Card.of_site(kits / name).text
+    keys, card = SiteKeys.load(kits / name), own_card(kits / name).text
 
     def said(topic: str, message: str) -> str | None:
         if topic == "card":
@@ -328,7 +330,7 @@ def test_a_site_with_other_keys_than_the_roster_says_is_not_asked_and_that_is_sa
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another site's card, a card of new keys, or none that can be read."""
-    for shown in (Card.of_site(lab / "site-2").text, "{}", "nonsense", "\0"):
+    for shown in (own_card(lab / "site-2").text, "{}", "nonsense", "\0"):
         warned: list[str] = []
         link = FakeLink(
             site_1=lambda *_, shown=shown: shown,
@@ -387,7 +389,7 @@ def test_a_server_that_says_nothing_and_a_federation_without_sites_are_told(
         link.sites()
     monkeypatch.setattr(link, "ask_all", lambda *_: iter([("server", "")]))
     assert link.sites() == []
-    monkeypatch.setattr("privcal.federation.calibrator.panel.Link", FakeLink())
+    monkeypatch.setattr("privcal.federation.calibrator.roster.Link", FakeLink())
     with pytest.raises(CalibrationError, match="no site is connected"):
         gather(lab / ANN)
 
@@ -453,7 +455,7 @@ def test_a_release_is_sent_for_the_campaign_that_was_offered_and_waits_for_nobod
     assert link.kinds()[-2:] == [("release", "site-1"), ("release", "site-2")]
     sent = json.loads(json.loads(link.sent[-1][2])["request"])
     assert (sent["campaign"], sent["questions"]) == ("plan", [])
-    assert link.timeouts[-1] == SENT
+    assert link.timeouts[-1] == SEND_TIMEOUT
 
 
 def test_a_request_names_its_sites_and_outlives_the_time_they_have(
@@ -565,7 +567,7 @@ def test_cards_are_gathered_from_whoever_is_connected(
     link = FakeLink(
         site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"), site_3=lambda *_: None
     )
-    monkeypatch.setattr("privcal.federation.calibrator.panel.Link", link)
+    monkeypatch.setattr("privcal.federation.calibrator.roster.Link", link)
     assert [card.site for card in gather(lab / ANN)] == ["site-1", "site-2"]
     link.said["site-2"] = honest(lab, "site-3")
     told: list[str] = []
@@ -596,15 +598,15 @@ class FakeCell:
 @pytest.fixture
 def cell(monkeypatch: pytest.MonkeyPatch) -> FakeCell:
     made = FakeCell()
-    monkeypatch.setattr("privcal.federation.shared.cells.calibrator_cell", lambda kit: made)
-    monkeypatch.setattr("privcal.federation.calibrator.panel.GIVEN_UP", 0.05)
-    monkeypatch.setattr("privcal.federation.calibrator.panel._POLL", 0.001)
+    monkeypatch.setattr("privcal.federation.calibrator.link.calibrator_cell", lambda kit: made)
+    monkeypatch.setattr("privcal.federation.calibrator.link.GIVEN_UP", 0.05)
+    monkeypatch.setattr("privcal.federation.calibrator.link._POLL", 0.001)
     return made
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, said: Callable[[str, str, bytes], Any]) -> None:
     monkeypatch.setattr(
-        "privcal.federation.shared.cells.ask",
+        "privcal.federation.calibrator.link.ask",
         lambda cell, topic, site, message, _: said(topic, site, message),
     )
 
@@ -632,7 +634,7 @@ def test_a_request_that_got_lost_is_sent_again_the_very_same(
     cell: FakeCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the same at the site too, and costs nothing again."""
-    monkeypatch.setattr("privcal.federation.calibrator.panel.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("privcal.federation.calibrator.link.time.sleep", lambda seconds: None)
     sent: list[bytes] = []
 
     def said(topic: str, site: str, message: bytes) -> bytes | None:
@@ -743,19 +745,19 @@ def test_the_roster_command_pins_what_was_gathered_and_shows_its_digest(
     kit = Path(shutil.copytree(lab / ANN, tmp_path / ANN))
     (kit / "roster.json").unlink()
     link = FakeLink(site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2"))
-    monkeypatch.setattr("privcal.federation.calibrator.panel.Link", link)
+    monkeypatch.setattr("privcal.federation.calibrator.roster.Link", link)
     code, out, _ = run("federation", "roster", kit, "--out", tmp_path / "r.json", "--json")
     assert code == 0
     told = json.loads(out)
     assert (told["sites"], told["new"]) == (["site-1", "site-2"], ["site-1", "site-2"])
-    assert told["digest"] == roster.Roster.load(tmp_path / "r.json").digest
+    assert told["digest"] == Roster.load(tmp_path / "r.json").digest
     link.said["site-3"] = honest(lab, "site-3")
     _, out, _ = run("federation", "roster", kit, "--json")
     assert json.loads(out)["new"] == ["site-3"]
     other = tmp_path / "site-1"
     shutil.copytree(lab / "site-1", other)
     rotate(other)
-    link.said["site-1"] = lambda *_: Card.of_site(other).text
+    link.said["site-1"] = lambda *_: own_card(other).text
     code, _, err = run("federation", "roster", kit)
     assert (code, "site-1 came with other keys than before" in err) == (2, True)
     code, out, _ = run("federation", "roster", kit, "--new-keys", "site-1", "--json")

@@ -21,10 +21,12 @@ from privcal.errors import InputError
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.cli.site_roster import app, keys_app
+from privcal.federation.calibrator.roster import pin
 from privcal.federation.shared import certificates
-from privcal.federation.shared.keys import SiteKeys, rotate
-from privcal.federation.shared.roster import Card, Changes, Roster, accept, kept, pin
-from privcal.federation.shared.sealing import PLAIN, SealingKey
+from privcal.federation.shared.roster import Card, Changes, Roster, stored_roster
+from privcal.federation.shared.sealing import CLASSICAL, SealingKey
+from privcal.federation.site.keys import SiteKeys, rotate
+from privcal.federation.site.roster import accept, own_card
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, spelt
 
@@ -53,7 +55,7 @@ def root(kits: Path) -> Path:
 
 
 def cards(kits: Path) -> tuple[Card, ...]:
-    return tuple(Card.of_site(kits / name) for name in SITES)
+    return tuple(own_card(kits / name) for name in SITES)
 
 
 def roster_file(kits: Path, *given: Card) -> Path:
@@ -75,7 +77,7 @@ def card_by(
 
 
 def test_a_card_comes_through_unchanged_and_is_vouched_for(kits: Path) -> None:
-    card = Card.of_site(kits / "site-1")
+    card = own_card(kits / "site-1")
     assert Card.read(card.text) == card
     card.verify(root(kits), server="localhost")
     keys = SiteKeys.load(kits / "site-1")
@@ -88,16 +90,16 @@ def test_a_card_comes_through_unchanged_and_is_vouched_for(kits: Path) -> None:
 
 def test_a_card_made_by_the_rules_is_like_that_of_the_site(kits: Path) -> None:
     """The control for the forged cards below."""
-    _, pem, key = certificates.of_kit(kits / "site-1" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-1")
     card_by(SiteKeys.load(kits / "site-1"), "site-1", pem, key).verify(root(kits))
 
 
 def test_a_site_cannot_make_a_card_in_anothers_name(kits: Path) -> None:
-    _, pem, key = certificates.of_kit(kits / "site-2" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-2")
     keys = SiteKeys.load(kits / "site-2")
     with pytest.raises(InputError, match="comes from site-2, who is not that site"):
         card_by(keys, "site-1", pem, key).verify(root(kits))
-    _, ones, _ = certificates.of_kit(kits / "site-1" / "startup")
+    _, ones, _ = certificates.of_kit(kits / "site-1")
     with pytest.raises(InputError, match="not vouched for"):
         card_by(keys, "site-1", ones, key).verify(root(kits))
 
@@ -130,7 +132,7 @@ def test_a_certificate_that_the_authority_did_not_make_is_refused(kits: Path) ->
 
 def test_a_key_that_the_site_does_not_have_cannot_be_shown(kits: Path) -> None:
     """Site-2 shows site-1's signing key as its own, though its kit vouches for it."""
-    mine, others = Card.of_site(kits / "site-2"), Card.of_site(kits / "site-1")
+    mine, others = own_card(kits / "site-2"), own_card(kits / "site-1")
     with pytest.raises(InputError, match="not signed with the key that it shows"):
         replace(mine, signing=others.signing)
     with pytest.raises(InputError, match="not signed with the key that it shows"):
@@ -139,17 +141,17 @@ def test_a_key_that_the_site_does_not_have_cannot_be_shown(kits: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sealing", "made", "certificate", "site"])
 def test_a_card_changed_on_its_way_is_refused(kits: Path, name: str) -> None:
-    card = Card.of_site(kits / "site-1")
-    other = Card.of_site(kits / "site-2")
+    card = own_card(kits / "site-1")
+    other = own_card(kits / "site-2")
     value = card.made + 1 if name == "made" else getattr(other, name)
     with pytest.raises(InputError, match="not signed with the key"):
         replace(card, **{name: value})
 
 
 def test_what_vouches_for_a_card_belongs_to_that_card(kits: Path) -> None:
-    old = Card.of_site(kits / "site-1")
+    old = own_card(kits / "site-1")
     rotate(kits / "site-1")
-    new = Card.of_site(kits / "site-1")
+    new = own_card(kits / "site-1")
     with pytest.raises(InputError, match="not vouched for"):
         replace(new, vouched=old.vouched).verify(root(kits))
 
@@ -158,7 +160,7 @@ def test_what_vouches_for_a_card_belongs_to_that_card(kits: Path) -> None:
     "name", ["server", "Server", "calibrator", "", "a/b", "x" * 64, "a b", "."]
 )
 def test_some_names_are_no_sites(kits: Path, name: str) -> None:
-    _, pem, key = certificates.of_kit(kits / "site-1" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-1")
     with pytest.raises(InputError, match="cannot be the name of a site"):
         card_by(SiteKeys.load(kits / "site-1"), name, pem, key)
 
@@ -174,7 +176,7 @@ def test_some_names_are_no_sites(kits: Path, name: str) -> None:
 def test_a_card_with_a_key_that_nothing_can_be_sealed_for_is_refused(
     kits: Path, sealing: str
 ) -> None:
-    _, pem, key = certificates.of_kit(kits / "site-1" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-1")
     with pytest.raises(InputError, match=r"sealing key|sealed for"):
         card_by(SiteKeys.load(kits / "site-1"), "site-1", pem, key, sealing)
 
@@ -184,15 +186,15 @@ def test_a_card_with_a_signing_key_for_which_anyone_can_sign_is_refused(kits: Pa
     one = base64.b64encode((1).to_bytes(32, "little")).decode()
     anything = base64.b64encode((1).to_bytes(32, "little") + bytes(32)).decode()
     with pytest.raises(InputError, match="relied on"):
-        replace(Card.of_site(kits / "site-1"), signing=one, possession=anything)
+        replace(own_card(kits / "site-1"), signing=one, possession=anything)
 
 
 def test_a_card_may_show_a_key_of_either_suite(kits: Path) -> None:
-    _, pem, key = certificates.of_kit(kits / "site-1" / "startup")
-    public = SealingKey.make(PLAIN).public
+    _, pem, key = certificates.of_kit(kits / "site-1")
+    public = SealingKey.make(CLASSICAL).public
     card = card_by(SiteKeys.load(kits / "site-1"), "site-1", pem, key, public)
     card.verify(root(kits))
-    assert card.suite == PLAIN
+    assert card.suite == CLASSICAL
 
 
 CARDS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -221,7 +223,7 @@ CARDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("name", CARDS)
 def test_a_malformed_card_is_refused(kits: Path, name: str) -> None:
-    facts = json.loads(Card.of_site(kits / "site-1").text)
+    facts = json.loads(own_card(kits / "site-1").text)
     with pytest.raises(InputError):
         Card.read(CARDS[name](facts))
 
@@ -244,7 +246,7 @@ def one_card(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Card
     (folder / "local").mkdir(parents=True)
     (folder / "startup").symlink_to(made / "site-1" / "startup")
     SiteKeys.make(folder)
-    return Card.of_site(folder), folder / "startup" / "rootCA.pem"
+    return own_card(folder), folder / "startup" / "rootCA.pem"
 
 
 # --- rosters --------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ def test_a_roster_comes_through_unchanged_in_any_order(kits: Path) -> None:
 
 def test_two_sites_with_a_key_in_common_are_not_in_one_roster(kits: Path) -> None:
     one, two, _ = cards(kits)
-    _, pem, key = certificates.of_kit(kits / "site-2" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-2")
     same_signing = card_by(
         SiteKeys.load(kits / "site-1"), "site-2", pem, key, SealingKey.make().public
     )
@@ -275,10 +277,10 @@ def test_two_sites_with_a_key_in_common_are_not_in_one_roster(kits: Path) -> Non
 
 
 def test_names_that_differ_in_case_alone_are_not_in_one_roster(kits: Path) -> None:
-    _, pem, key = certificates.of_kit(kits / "site-2" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-2")
     shouted = card_by(SiteKeys.load(kits / "site-2"), "SITE-1", pem, key)
     with pytest.raises(InputError, match="same name"):
-        Roster((Card.of_site(kits / "site-1"), shouted))
+        Roster((own_card(kits / "site-1"), shouted))
 
 
 def test_the_digest_can_be_read_aloud_and_is_of_names_and_keys(kits: Path) -> None:
@@ -319,16 +321,16 @@ def test_a_damaged_roster_is_said_to_be_damaged(kits: Path, name: str) -> None:
 
 def test_an_owner_sees_what_changed_since_the_roster_before(kits: Path) -> None:
     site = kits / "site-1"
-    assert kept(site) is None
+    assert stored_roster(site) == Roster(())
     one, two, _ = cards(kits)
     assert accept(site, roster_file(kits, one, two)) == Changes(new=("site-1", "site-2"))
     assert not accept(site, roster_file(kits, one, two))
     rotate(kits / "site-2")
-    new = Card.of_site(kits / "site-2")
+    new = own_card(kits / "site-2")
     assert accept(site, roster_file(kits, one, new)) == Changes(rekeyed=("site-2",))
-    three = Card.of_site(kits / "site-3")
+    three = own_card(kits / "site-3")
     assert accept(site, roster_file(kits, one, three)) == Changes(("site-3",), ("site-2",))
-    assert kept(site) == Roster((one, three))
+    assert stored_roster(site) == Roster((one, three))
     assert (site / "local" / "roster.json").stat().st_mode & 0o077 == 0
 
 
@@ -339,7 +341,7 @@ def test_a_site_accepts_no_roster_without_its_own_present_keys(kits: Path) -> No
     rotate(kits / "site-1")
     with pytest.raises(InputError, match="has other keys for site-1, this site"):
         accept(kits / "site-1", roster_file(kits, one, two, three))
-    assert kept(kits / "site-1") is None
+    assert stored_roster(kits / "site-1") == Roster(())
 
 
 def test_a_roster_with_one_card_that_is_not_vouched_for_is_not_accepted(kits: Path) -> None:
@@ -349,7 +351,7 @@ def test_a_roster_with_one_card_that_is_not_vouched_for_is_not_accepted(kits: Pa
     accept(kits / "site-1", roster_file(kits, one, two))
     with pytest.raises(InputError, match="site-3 is not vouched for"):
         accept(kits / "site-1", roster_file(kits, one, two, forged))
-    assert kept(kits / "site-1") == Roster((one, two))
+    assert stored_roster(kits / "site-1") == Roster((one, two))
 
 
 def test_a_damaged_roster_of_a_site_is_not_taken_for_none(kits: Path) -> None:
@@ -365,13 +367,13 @@ def test_a_damaged_roster_of_a_site_is_not_taken_for_none(kits: Path) -> None:
 
 def test_a_calibrator_pins_cards_as_they_come(kits: Path) -> None:
     one, two, three = cards(kits)
-    assert Roster.of_kit(kits / ANN) == Roster(())
+    assert stored_roster(kits / ANN) == Roster(())
     assert pin(kits / ANN, [two, one]) == Changes(new=("site-1", "site-2"))
     assert pin(kits / ANN, [three]) == Changes(new=("site-3",))
     assert not pin(kits / ANN, [one])
-    assert Roster.of_kit(kits / ANN) == Roster((one, two, three))
-    assert Roster.of_kit(kits / ANN).card("site-2") == two
-    assert Roster.of_kit(kits / ANN).card("site-4") is None
+    assert stored_roster(kits / ANN) == Roster((one, two, three))
+    assert stored_roster(kits / ANN).card("site-2") == two
+    assert stored_roster(kits / ANN).card("site-4") is None
 
 
 def test_a_changed_key_is_not_taken_unless_somebody_says_so(kits: Path) -> None:
@@ -379,16 +381,16 @@ def test_a_changed_key_is_not_taken_unless_somebody_says_so(kits: Path) -> None:
     before = cards(kits)
     pin(kits / ANN, before)
     rotate(kits / "site-2")
-    new = Card.of_site(kits / "site-2")
+    new = own_card(kits / "site-2")
     with pytest.raises(InputError, match="site-2 came with other keys than before"):
         pin(kits / ANN, [new])
     with pytest.raises(InputError, match="site-2 came with other keys than before"):
         pin(kits / ANN, [new], rekeyed=["site-1"])
-    assert Roster.of_kit(kits / ANN) == Roster(before)
+    assert stored_roster(kits / ANN) == Roster(before)
     with pytest.raises(InputError, match="there is no site 'site-7' in the roster"):
         pin(kits / ANN, [new], rekeyed=["site-2", "site-7"])
     assert pin(kits / ANN, [new], rekeyed=["site-2"]) == Changes(rekeyed=("site-2",))
-    assert Roster.of_kit(kits / ANN).card("site-2") == new
+    assert stored_roster(kits / ANN).card("site-2") == new
 
 
 def test_a_card_that_is_not_vouched_for_is_not_pinned(kits: Path) -> None:
@@ -401,7 +403,7 @@ def test_a_card_that_is_not_vouched_for_is_not_pinned(kits: Path) -> None:
 
 def test_a_new_site_with_a_key_of_a_known_one_is_not_pinned(kits: Path) -> None:
     one, _, _ = cards(kits)
-    _, pem, key = certificates.of_kit(kits / "site-2" / "startup")
+    _, pem, key = certificates.of_kit(kits / "site-2")
     copied = card_by(SiteKeys.load(kits / "site-2"), "site-2", pem, key, one.sealing)
     pin(kits / ANN, [one])
     with pytest.raises(InputError, match="same sealing key"):
@@ -416,8 +418,8 @@ def run(which: Any, *words: Any) -> Any:
 
 
 def test_the_commands_take_a_roster_and_show_it(kits: Path) -> None:
-    pin(kits / ANN, [Card.of_site(kits / name) for name in SITES])
-    digest = Roster.of_kit(kits / ANN).digest
+    pin(kits / ANN, [own_card(kits / name) for name in SITES])
+    digest = stored_roster(kits / ANN).digest
     taken = run(app, "accept", kits / "site-1", kits / ANN / "roster.json", "--json")
     assert json.loads(taken.stdout) == {
         "digest": digest,

@@ -23,12 +23,14 @@ from privcal.queries import BinnedGap, Gap
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.shared import keys, revocations
+from privcal.federation.shared import revocations
 from privcal.federation.shared.messages import Opened, Reply, Request, Signer, open_reply
 from privcal.federation.shared.roster import Card
 from privcal.federation.shared.sealing import SealingKey
-from privcal.federation.site import service, worker
+from privcal.federation.site import keys, service, worker
 from privcal.federation.site import settings as site
+from privcal.federation.site.log import LOG, line, write
+from privcal.federation.site.roster import own_card
 from privcal.federation.site.service import Service
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, BOB, MODEL, message, question, signer
@@ -84,7 +86,7 @@ class Asked:
 
     def __init__(self, folder: Path) -> None:
         self.service = Service(folder)
-        self.card = Card.of_site(folder)
+        self.card = own_card(folder)
 
     def request(self, by: Signer, *questions: Any, kind: str = "question", **more: Any) -> Reply:
         campaign = more.pop("campaign", None) or questions[0].campaign
@@ -296,7 +298,7 @@ def test_new_keys_hold_from_the_next_message(place: Path, ann: Signer) -> None:
 def test_more_messages_at_once_than_there_is_room_for_are_told_so(
     place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "AT_ONCE", 2)
+    monkeypatch.setattr(service, "MAX_REQUESTS", 2)
     leave = threading.Event()
     monkeypatch.setattr(service, "hold", lambda *_: leave.wait(60))
     asked = set_up(place)
@@ -324,7 +326,7 @@ def test_one_asker_does_not_take_all_the_room(
 ) -> None:
     """What is refused, or was answered before, costs nothing: it could be sent for ever."""
     asked = set_up(place)
-    full, go_on = threading.Barrier(service.OF_ONE + 1), threading.Event()
+    full, go_on = threading.Barrier(service.MAX_REQUESTS_OF_ONE + 1), threading.Event()
     got: list[str | None] = []
 
     def reply(self: Service, opened: Opened, arrived: float) -> Reply:
@@ -336,7 +338,7 @@ def test_one_asker_does_not_take_all_the_room(
     monkeypatch.setattr(Service, "_reply", reply)
     threads = [
         threading.Thread(target=lambda: got.append(asked.ask(ann, "again")))
-        for _ in range(service.OF_ONE)
+        for _ in range(service.MAX_REQUESTS_OF_ONE)
     ]
     for thread in threads:
         thread.start()
@@ -346,7 +348,7 @@ def test_one_asker_does_not_take_all_the_room(
     go_on.set()
     for thread in threads:
         thread.join()
-    assert got == ["model"] * service.OF_ONE
+    assert got == ["model"] * service.MAX_REQUESTS_OF_ONE
     assert sum(asked.service._asking.values()) == 0
 
 
@@ -418,9 +420,43 @@ def test_when_a_reply_leaves_and_how_long_it_is_do_not_depend_on_the_rows(
     again = asked.service.answer("ask", sent.encode())
     assert len(again) == len(reply)
     assert b"Smith" not in reply
-    noted = place / "local" / worker.ERRORS
+    noted = place / "local" / LOG
     assert ("John Smith" in noted.read_text()) if what == "failure" else True
     assert not noted.exists() or noted.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.usefixtures("in_process")
+def test_the_owners_log_has_a_line_for_a_refusal_and_a_traceback_for_a_fault(
+    place: Path, ann: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = set_up(place)
+    log = place / "local" / LOG
+    assert asked.ask(ann, "a", model="another") == "model"
+    data = site.Site.load(place).populations[0].data
+    data.rename(data.with_suffix(".gone"))
+    assert asked.ask(ann, "b") == "unavailable"
+    asked.service.answer("ask", b'{"privcal":2}')
+    lines = log.read_text().splitlines()
+    assert len(lines) == 3
+    assert "ann@lab.org was refused: model: the scores come from another model" in lines[0]
+    assert "ann@lab.org was refused: unavailable: the source cannot answer (" in lines[1]
+    assert str(data) in lines[1], "the cause, in words"
+    assert "a message was refused: bad_request: " in lines[2]
+    assert "a message has other parts" in lines[2]
+    log.unlink()
+    data.with_suffix(".gone").rename(data)
+    monkeypatch.setattr(opening.Data, "read", lambda *_, **__: 1 / 0)
+    assert asked.ask(ann, "c") == "unavailable"
+    assert "Traceback" in log.read_text()
+    assert "ZeroDivisionError" in log.read_text()
+
+
+def test_a_line_of_the_log_is_one_line_whatever_a_sender_wrote(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    write(tmp_path, line(InputError("no name:\n2026-01-01 all is well\x1b[2J" + "x" * 10_000)))
+    [written] = (tmp_path / "local" / LOG).read_text().splitlines()
+    assert "no name: 2026-01-01 all is well [2J" in written
+    assert len(written) < 1100
 
 
 @pytest.mark.usefixtures("in_process")

@@ -18,9 +18,9 @@ from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.shared import keys
-from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.site import keys
 from privcal.federation.site import settings as site
+from privcal.federation.site.keys import SiteKeys
 from privcal.source import Source
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, MODEL
@@ -99,15 +99,23 @@ def test_a_site_with_damaged_keys_is_told_before_it_has_a_ledger(folder: Path, r
 def test_a_second_site_over_the_same_data_gets_no_second_budget(
     folder: Path, rows: Path, tmp_path: Path
 ) -> None:
-    first = site.init(folder, rows, privcal.Policy(2.0))
-    (tmp_path / "other" / "local").mkdir(parents=True)
-    with pytest.raises(InputError, match="has the ledger"):
-        site.init(tmp_path / "other", rows, privcal.Policy(2.0))
-    second = site.init(tmp_path / "other", rows)
-    assert only(second).ledger.resolve() == only(first).ledger.resolve()
+    """Nor does it take the first one's ledger; its owner can move that, with all that it spent."""
+    first, other = site.init(folder, rows, privcal.Policy(2.0)), tmp_path / "other"
+    (other / "local").mkdir(parents=True)
     source_of(first).answer(Question.of(Gap(), 1.5, "c"))
+    with pytest.raises(InputError, match="has the ledger"):
+        site.init(other, rows, privcal.Policy(2.0))
+    with pytest.raises(InputError, match="in the folder of another site") as error:
+        site.init(other, rows)
+    assert list((other / "local").iterdir()) == []
+    [moved] = re.findall("move the ledger to (.*) first", str(error.value))
+    only(first).ledger.replace(moved)
+    second = site.init(other, rows)
+    assert only(second).ledger == Path(moved)
     with pytest.raises(Refused, match="over_budget"):
         source_of(second).answer(Question.of(Gap(), 1.0, "d"))
+    with pytest.raises(Refused, match="ledger_missing"):
+        source_of(site.Site.load(folder))
 
 
 def test_a_site_counts_no_more_rows_than_it_declares_also_when_its_file_grows(
@@ -140,11 +148,11 @@ def test_another_file_is_not_answered_from_before_its_owner_says_whose_rows_it_h
         ({"max_rows": 0}, "max_rows must be"),
         ({"max_rows": 1.5}, "max_rows must be"),
         ({"max_rows": 2**31}, "max_rows must be"),
-        ({"delay": 0.01}, "delay must be from"),
-        ({"delay": 601}, "delay must be from"),
-        ({"delay": "2"}, "delay must be a number"),
-        ({"delay": True}, "delay must be a number"),
-        ({"delay": float("nan")}, "delay must be from"),
+        ({"delay": 0.01}, "delay (seconds) must be a number from"),
+        ({"delay": 601}, "delay (seconds) must be a number from"),
+        ({"delay": "2"}, "delay (seconds) must be a number"),
+        ({"delay": True}, "delay (seconds) must be a number"),
+        ({"delay": float("nan")}, "delay (seconds) must be a number from"),
         ({"policy": None}, "has no ledger yet"),
         ({"policy": privcal.Policy(rows_per_person=2)}, "there are no person ids"),
         ({"policy": privcal.Policy(budget="person")}, "needs person ids"),
@@ -258,7 +266,7 @@ def test_data_of_one_model_are_for_no_other(folder: Path, rows: Path, tmp_path: 
         ("data = ", 'model = ""\ndata = ', "model must be a name"),
         ("data = ", "max_rows = -1\ndata = ", "max_rows must be"),
         ("delay = ", "delay ", "is not valid TOML"),
-        ("delay = 2.0", "delay = 0", "delay must be from"),
+        ("delay = 2.0", "delay = 0", "must be a number from 0.1 to 600"),
         ("[[populations]]", "[populations]", r"at least one \[\[populations\]\]"),
         ("[[populations]]", "[[people]]", "no setting 'people'"),
         ("\n[[populations]]", "\n[[populations]]\ndata = 'a'\nledger = 'b'\n[[populations]]", "needs a model of its own"),

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One for all tests of a file. A site reads its settings anew for every question, so a test
-    can change them."""
+    """One for all files: to start it takes longer than most tests. A site reads its settings anew
+    for every question, so a test can change them; whoever kills a process starts it again."""
     from tests.support.federation_processes import running  # needs FLARE, which the files check for
 
     with running(tmp_path_factory.mktemp("federation")) as made:

@@ -44,12 +44,12 @@ def test_a_site_killed_before_during_and_after_its_answer(federation: Federation
     with Sites(federation.kits / ANN, timeout=60) as panel:
         first = answers(panel, after)
         assert {type(answer) for answer in first.values()} == {tuple}
-        panel._timeout = 8  # they are awake now
+        panel._timeout = 15  # they are awake now
         federation.kill("site-4")  # after its answer, before the next
         second = answers(panel, late)
         assert {n for n, a in second.items() if isinstance(a, tuple)} == {*NAMES} - {"site-4"}
         assert second["site-4"] == "late"
-        with federation.settings("site-3", delay="16.0"):
+        with federation.settings("site-3", delay="60.0"):
             spent = federation.spent()["site-3"]
             there: dict[str, Any] = {}
             asking = threading.Thread(target=lambda: there.update(answers(panel, held, ["site-3"])))
@@ -189,7 +189,7 @@ def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
         before = federation.spent()
         lie.write_text(next(iter(lies())))
         out = tmp_path / "map.json"
-        with federation.settings("site-3", delay="30.0"):
+        with federation.settings("site-3", delay="60.0"):
             command = federation.calibrate(out, "--site-timeout", SLOW, "--min-sites", 2, "--json")
             told, said = command.communicate(timeout=240)
         assert command.returncode == 0, said

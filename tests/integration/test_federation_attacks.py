@@ -28,14 +28,14 @@ import msgpack
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
-from privcal.federation.authority.project import Member
-from privcal.federation.calibrator.panel import Link, Sites
+from privcal.federation.calibrator.link import Link
+from privcal.federation.calibrator.panel import Sites
+from privcal.federation.one_machine import processes
 from privcal.federation.shared.cells import MAX_BYTES
 from privcal.federation.shared.messages import Request, open_reply
-from privcal.federation.shared.roster import Roster
+from privcal.federation.shared.roster import stored_roster
 from privcal.federation.site import settings as site
-from privcal.federation.site.worker import ERRORS
-from privcal.federation.trial import processes
+from privcal.federation.site.log import LOG
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, BOB, SERVER, message, question, signer
 from tests.support.federation_processes import CANARY, NAMES, Federation, until
@@ -142,7 +142,7 @@ def by_hand(federation: Federation, name: str, *frames: bytes) -> Any:
             with contextlib.suppress(ConnectionError):
                 for frame in frames:
                     await end.send_bytes(frame)
-            while (heard := await end.receive(timeout=10.0)).type == aiohttp.WSMsgType.BINARY:
+            while (heard := await end.receive(timeout=60.0)).type == aiohttp.WSMsgType.BINARY:
                 pass
             return heard.type
 
@@ -177,8 +177,7 @@ def test_a_reply_to_another_calibrators_question_is_of_no_use(
     values = federation.ledger("site-1").entries()[-1]
     assert values.key is not None
     assert values.key.asker == BOB, "it is charged to whoever signed it"
-    roster = Roster.of_kit(federation.kits / ANN)
-    card = roster.card("site-1")
+    card = stored_roster(federation.kits / ANN).card("site-1")
     assert card is not None
     with pytest.raises(ValueError, match="sealed for another key"):
         open_reply(reply, sent, card, parts.SEAL, request.length)
@@ -280,7 +279,7 @@ def handshake(federation: Federation, certificate: Path | None) -> bytes:
     if certificate is not None:
         context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain) as secured,
     ):
         secured.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -310,7 +309,7 @@ def test_a_site_cannot_take_the_place_of_another(
     for name in ("client.crt", "client.key"):
         shutil.copy(federation.site("site-2") / "startup" / name, fake / "startup" / name)
     log = federation.kits / SERVER / processes.OUTPUT
-    participant = processes._Participant(Member("site-1", "org_1"), fake, processes._SITE)
+    participant = processes._Participant("site", fake)
     process = processes._start(participant).process
     assert process is not None
     try:
@@ -350,7 +349,7 @@ def test_nothing_of_a_sites_files_people_or_errors_reaches_the_server_or_the_cal
     with federation.settings("site-1", data=json.dumps(str(broken) + ".gone")):
         got.append(ask(panel, "site-1", "gone"))
     assert got[-1] == "unavailable"
-    noted = (federation.site("site-1") / "local" / ERRORS).read_text()
+    noted = (federation.site("site-1") / "local" / LOG).read_text()
     assert f"{CANARY}-label" in noted or f"{CANARY}.csv" in noted, "its owner is told"
     assert CANARY not in json.dumps(got)
     for folder in (SERVER, ANN, BOB):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,37 +19,44 @@ if not Path("/proc/self/cmdline").exists():
 import privcal
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
-from privcal.federation.calibrator.panel import Link
+from privcal.federation.calibrator.link import Link
+from privcal.federation.one_machine import processes
+from privcal.federation.one_machine.demo import free_port
 from privcal.federation.site import settings as site
-from privcal.federation.site.health import Sign, look, said
-from privcal.federation.trial import processes
+from privcal.federation.site.health import Sign, last_status, look
 from tests.support.federation_parts import write_rows
 from tests.support.federation_processes import until
 
+pytestmark = pytest.mark.xdist_group("federation processes")
 
-@pytest.fixture
-def kits(tmp_path: Path) -> Iterator[Path]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Made once. What one test leaves running the next one finds; `up` starts what is missing."""
+    folder = tmp_path_factory.mktemp("federation")
     project = Project(
         "trial",
         Member("localhost", "server"),
-        port,
+        free_port(),
         (Member("hospital-1", "one"), Member("hospital-2", "second")),
         (Member("ann@lab.org", "lab"),),
     )
-    provision(project, tmp_path / "kits")
-    for member in project.sites:
-        data = write_rows(tmp_path / f"{member.name}.npz", 20, seed=len(member.org))
-        site.init(tmp_path / "kits" / member.name, data, privcal.Policy(1.0), delay=0.2)
-    yield tmp_path / "kits"
-    processes.down(tmp_path / "kits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVCAL_MARKS", str(folder / "marks.db"))
+        provision(project, folder / "kits")
+        for member in project.sites:
+            data = write_rows(folder / f"{member.name}.npz", 20, seed=len(member.org))
+            site.init(folder / "kits" / member.name, data, privcal.Policy(1.0), delay=0.2)
+    yield folder / "kits"
+    processes.down(folder / "kits")
 
 
 @pytest.fixture(autouse=True)
-def _our_code_in_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _our_code_and_their_marks_in_their_processes(
+    kits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(privcal.__file__).parent.parent))
+    monkeypatch.setenv("PRIVCAL_MARKS", str(kits.parent / "marks.db"))
 
 
 def of(kits: Path) -> list[str]:
@@ -66,7 +72,15 @@ def of(kits: Path) -> list[str]:
     return found
 
 
+def test_a_site_opens_no_port(kits: Path) -> None:
+    """The server has one; nobody on a hospital's machine or network can connect to the site."""
+    pids = processes.up(kits)
+    assert listening(pids["localhost"])
+    assert not listening(pids["hospital-1"])
+
+
 def test_sites_connect_stop_and_come_back_after_a_crash(kits: Path) -> None:
+    processes.down(kits)
     assert processes.running(kits) == {}
     pids = processes.up(kits)
     assert list(pids) == ["localhost", "hospital-1", "hospital-2"]
@@ -101,16 +115,9 @@ def test_sites_find_a_server_that_was_restarted(kits: Path) -> None:
     until(lambda: connected(kits) == ["hospital-1", "hospital-2"], "the sites")
 
 
-def test_a_site_opens_no_port(kits: Path) -> None:
-    """The server has one; nobody on a hospital's machine or network can connect to the site."""
-    pids = processes.up(kits)
-    assert listening(pids["localhost"])
-    assert not listening(pids["hospital-1"])
-
-
 def test_a_site_that_runs_is_well_and_one_that_was_stopped_is_not(kits: Path) -> None:
     processes.up(kits, sites=None)
-    until(lambda: said(kits / "hospital-1").get("connected_since"), "its first word")
+    until(lambda: last_status(kits / "hospital-1").get("connected_since"), "its first word")
     signs = {sign.what: sign for sign in look(kits / "hospital-1")}
     assert all(sign.well for sign in signs.values()), signs
     os.kill(processes.running(kits)["localhost"], signal.SIGKILL)
@@ -149,9 +156,15 @@ def listening(pid: int) -> bool:
 
 
 def test_a_site_that_cannot_start_is_said_and_nothing_is_left(kits: Path) -> None:
-    (kits / "hospital-2" / "startup" / "fed_client.json").write_text("{")
-    with pytest.raises(InputError, match="hospital-2 stopped while starting; see"):
-        processes.up(kits)
+    processes.down(kits)
+    file = kits / "hospital-2" / "startup" / "fed_client.json"
+    whole = file.read_text()
+    file.write_text("{")
+    try:
+        with pytest.raises(InputError, match="hospital-2 stopped while starting; see"):
+            processes.up(kits)
+    finally:
+        file.write_text(whole)
     assert of(kits) == []
 
 

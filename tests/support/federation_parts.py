@@ -13,9 +13,9 @@ import numpy as np
 from privcal.datasets import cifar10c
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
+from privcal.federation.one_machine.demo import free_port
 from privcal.federation.shared.messages import Request, Signer
 from privcal.federation.shared.sealing import SealingKey
-from privcal.federation.trial.demo import free_port
 from privcal.queries import Gap, Query
 from privcal.question import Question
 
@@ -65,7 +65,7 @@ def round_nano(epsilon: float) -> int:
 
 
 def signer(kits: Path, name: str = ANN) -> Signer:
-    return Signer.of_kit(kits / name / "startup")
+    return Signer.of_kit(kits / name)
 
 
 def facts_of(asked: Question) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from privcal.privacy.ledger import Ledger
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.federation.authority.kits import load
+from privcal.federation.one_machine import demo, processes
 from privcal.federation.site import settings as site
-from privcal.federation.trial import demo, processes
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, MODEL, SERVER
 
@@ -128,7 +128,7 @@ def running(folder: Path, path: Sequence[Path] = ()) -> Iterator[Federation]:
                 person=None if person is None else "person",
                 delay=DELAY,
             )
-        demo.meet(made.kits, load(made.kits))
+        demo.exchange_keys(made.kits, load(made.kits))
     try:
         made.up(path=path)
         yield made

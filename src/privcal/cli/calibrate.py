@@ -282,11 +282,13 @@ def _sources(run: _Run, sources: list[Source], files: list[Path], column: str | 
 def _sites(
     run: _Run, kit: Path, resume: bool, timeout: int, max_rows: int, rows_per_person: int
 ) -> _Asked:
-    from privcal.federation.calibrator.calibrating import distant  # FLARE
+    from privcal.federation.calibrator import distant  # FLARE
 
     if run.model is None:
         raise InputError("a campaign names its model: give --model")
     campaign = run.begin(resume)
+    if resume and not Campaign.began(campaign.folder):
+        note("nothing was asked before: the campaign begins now")
     panel = distant(
         kit,
         campaign,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from privcal.cli import federation_members as authority_commands
-from privcal.cli.console import output, print_json, stderr
+from privcal.cli.console import note, show
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
@@ -48,14 +49,9 @@ def init(
     from privcal.federation.authority.kits import init as make
 
     made = make(project, out)
-    console = output(as_json)
-    for folder in made:
-        console.print(str(folder))
-    console.print(
-        f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
-    )
-    if as_json:
-        print_json({"kits": [str(folder) for folder in made], "ca": str(out / "ca")})
+    kits = [str(folder) for folder in made]
+    ca = f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
+    show(as_json, {"kits": kits, "ca": str(out / "ca")}, *kits, ca)
 
 
 @app.command()
@@ -72,40 +68,21 @@ def check(
     Example: `privcal federation check kits/hospital-1`
     """
     need_flare()
-    from privcal.federation.checks import check as look
-    from privcal.federation.checks import closed
+    from privcal.federation.inspection import check as inspect
+    from privcal.federation.inspection import closed
 
-    findings = look(kit)
+    findings = inspect(kit)
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("", "rule", "finding"):
         table.add_column(name)
     for finding in findings:
-        close = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
+        remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
         state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
-        table.add_row(state, finding.rule, finding.sentence + close)
-    console = output(as_json)
-    console.print(table)
+        table.add_row(state, finding.rule, finding.sentence + remedy)
     number = sum(not finding.ok for finding in findings)
-    console.print(
-        f"{kit} is closed" if not number else f"{kit} is open: {number} of {len(findings)} rules"
-    )
-    if as_json:
-        print_json(
-            {
-                "kit": str(kit),
-                "closed": closed(findings),
-                "findings": [
-                    {
-                        "rule": f.rule,
-                        "ok": f.ok,
-                        "warn": f.warn,
-                        "sentence": f.sentence,
-                        "remedy": f.remedy,
-                    }
-                    for f in findings
-                ],
-            }
-        )
+    verdict = "closed" if not number else f"open: {number} of {len(findings)} rules"
+    facts = {"kit": str(kit), "closed": closed(findings), "findings": list(map(asdict, findings))}
+    show(as_json, facts, table, f"{kit} is {verdict}")
     if number:
         raise typer.Exit(1)
 
@@ -134,21 +111,16 @@ def roster(
     Example: `privcal federation roster kits/me@lab.org --out roster.json`
     """
     need_flare()
-    from privcal.cli.site_roster import say_changes
-    from privcal.federation.calibrator.panel import gather
-    from privcal.federation.shared.roster import Roster, pin
+    from privcal.cli.site_roster import lines_of
+    from privcal.federation.calibrator.roster import gather, pin
+    from privcal.federation.shared.roster import stored_roster
 
-    def warn(text: str) -> None:
-        stderr.print(text, soft_wrap=True)
-
-    changes = pin(kit, gather(kit, warn), rekeyed=new_keys or ())
-    found = Roster.of_kit(kit)
+    changes = pin(kit, gather(kit, note), rekeyed=new_keys or ())
+    pinned = stored_roster(kit)
     if out is not None:
-        found.save(out)
-    say_changes(output(as_json), found, changes)
-    if as_json:
-        sites = [card.site for card in found.cards]
-        print_json({"digest": found.digest, "sites": sites, **vars(changes)})
+        pinned.save(out)
+    facts = {"digest": pinned.digest, "sites": [card.site for card in pinned.cards]}
+    show(as_json, {**facts, **vars(changes)}, *lines_of(pinned, changes))
 
 
 @app.command()
@@ -162,9 +134,9 @@ def serve(
     Example: `privcal federation serve kits/fl.example.org`
     """
     need_flare()
-    from privcal.federation.trial.processes import be
+    from privcal.federation.shared.process import become
 
-    be(kit, "server")
+    become("server", kit)
 
 
 @app.command()
@@ -191,8 +163,8 @@ def up(
     Examples: `privcal federation up kits`, `privcal federation up --demo`
     """
     need_flare()
-    from privcal.federation.trial import demo as example
-    from privcal.federation.trial import processes
+    from privcal.federation.one_machine import demo as example
+    from privcal.federation.one_machine import processes
 
     if demo == (kits is not None) or (folder is not None and not demo):
         raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
@@ -203,24 +175,15 @@ def up(
         if not (kits / "federation.json").exists():
             example.make(kits)
     pids = processes.up(kits, sites=site, server=not site)
-    console = output(as_json)
-    for name, pid in pids.items():
-        console.print(f"{name} runs (process {pid})")
+    lines = [f"{name} runs (process {pid})" for name, pid in pids.items()]
+    facts: dict[str, Any] = {"kits": str(kits), "processes": pids}
     if demo:
-        console.print(
+        facts["calibrator"] = str(kits / example.CALIBRATOR)
+        lines.append(
             f"now: privcal calibrate --federation {kits / example.CALIBRATOR} "
-            f"--model {example.MODEL} --epsilon 1 --out map.json",
-            soft_wrap=True,  # to be copied
+            f"--model {example.MODEL} --epsilon 1 --out map.json"
         )
-    console.print(f"stop with: privcal federation down {kits}", soft_wrap=True)
-    if as_json:
-        print_json(
-            {
-                "kits": str(kits),
-                "processes": pids,
-                **({"calibrator": str(kits / example.CALIBRATOR)} if demo else {}),
-            }
-        )
+    show(as_json, facts, *lines, f"stop with: privcal federation down {kits}")
 
 
 @app.command()
@@ -230,12 +193,11 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     Example: `privcal federation down kits`
     """
     need_flare()
-    from privcal.federation.trial import processes
+    from privcal.federation.one_machine import processes
 
-    count = processes.down(kits)
-    output(as_json).print(f"{count} processes stopped" if count else "nothing was running")
-    if as_json:
-        print_json({"kits": str(kits), "stopped": count})
+    count = processes.down(kits, note)
+    sentence = f"{count} processes stopped" if count else "nothing was running"
+    show(as_json, {"kits": str(kits), "stopped": count}, sentence)
 
 
 authority_commands.mount(app)

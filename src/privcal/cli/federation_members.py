@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privcal.cli.console import output, print_json
+from privcal.cli.console import show
 from privcal.cli.options import Json
 from privcal.federation import need_flare
 
@@ -46,9 +46,7 @@ def add(
     from privcal.federation.authority.kits import add as make
 
     folder = make(kits, site=site, calibrator=calibrator, org=org, ca=ca)
-    output(as_json).print(str(folder), soft_wrap=True)
-    if as_json:
-        print_json({"kit": str(folder)})
+    show(as_json, {"kit": str(folder)}, str(folder))
 
 
 def renew(
@@ -70,13 +68,12 @@ def renew(
     from privcal.federation.authority.kits import renew as make
 
     until = make(kits, name, out, ca=ca)
-    output(as_json).print(
+    show(
+        as_json,
+        {"name": name, "folder": str(out), "until": until.isoformat()},
         f"{out}: a key and a certificate for {name}, until {until:%Y-%m-%d}; both go into its "
         "startup/. The old ones stay good until they run out or are revoked.",
-        soft_wrap=True,
     )
-    if as_json:
-        print_json({"name": name, "folder": str(out), "until": until.isoformat()})
 
 
 def revoke(
@@ -102,11 +99,11 @@ def revoke(
     from privcal.federation.authority.kits import revoke as make
 
     path = make(kits, name, old_keys=old_keys, ca=ca)
-    output(as_json).print(
-        f"{path}: to be installed by everyone, with privcal federation revocations", soft_wrap=True
+    show(
+        as_json,
+        {"name": name, "old_keys": old_keys, "list": str(path)},
+        f"{path}: to be installed by everyone, with privcal federation revocations",
     )
-    if as_json:
-        print_json({"name": name, "old_keys": old_keys, "list": str(path)})
 
 
 def revocations(
@@ -124,18 +121,11 @@ def revocations(
     need_flare()
     from privcal.federation.shared.revocations import install
 
-    found = install(kit, revoked)
-    output(as_json).print(
-        f"list {found.number} of {found.time}: {len(found.names)} names and {len(found.keys)} "
-        "keys are revoked",
-        soft_wrap=True,
+    installed = install(kit, revoked)
+    names, keys = sorted(installed.names), sorted(installed.keys)
+    show(
+        as_json,
+        {"number": installed.number, "time": installed.time, "names": names, "keys": keys},
+        f"list {installed.number} of {installed.time}: {len(names)} names and {len(keys)} keys are "
+        "revoked",
     )
-    if as_json:
-        print_json(
-            {
-                "number": found.number,
-                "time": found.time,
-                "names": sorted(found.names),
-                "keys": sorted(found.keys),
-            }
-        )

@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import output, print_json, stderr
+from privcal.cli.console import note, output, print_json, show
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
 from privcal.cli.site_roster import app as roster_app
@@ -20,6 +20,7 @@ from privcal.privacy.explain import promise, remaining
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population
+    from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
 
 app = typer.Typer(no_args_is_help=True, help="A site of a federation: for its data owner.")
@@ -90,16 +91,15 @@ def init(
         person=person,
         delay=delay,
         max_rows=max_rows,
-        warn=_warn,
+        warn=note,
     )
     settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
-    output(as_json).print(
+    show(
+        as_json,
+        {"settings": str(settings), "ledger": str(ledger)},
         f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
         f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
-        soft_wrap=True,
     )
-    if as_json:
-        print_json({"settings": str(settings), "ledger": str(ledger)})
 
 
 @app.command()
@@ -124,29 +124,24 @@ def add(
     from privcal.federation.site.settings import add as make
 
     rules = _rules(policy, person, per_row, epsilon=epsilon)
-    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=_warn)
+    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=note)
     ledger = site.population(model).ledger
-    output(as_json).print(f"{model}: answered from {data}, ledger {ledger}", soft_wrap=True)
-    if as_json:
-        print_json({"model": model, "ledger": str(ledger)})
+    facts = {"model": model, "ledger": str(ledger)}
+    show(as_json, facts, f"{model}: answered from {data}, ledger {ledger}")
 
 
-def _rules(policy: Path | None, person: str | None, per_row: bool, **said: Any) -> Policy | None:
+def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:
     """The policy that was given, in a file or by flags; None if there was none."""
     from privcal.privacy.policy import Policy
     from privcal.sources import check_unit
 
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in flags.items() if value is not None}
     if policy is None and not given:
         if person is not None or per_row:
             check_unit(person, per_row)
         return None
     check_unit(person, per_row)
     return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
-
-
-def _warn(text: str) -> None:
-    stderr.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -157,12 +152,12 @@ def run(folder: Folder) -> None:
 
     Example: `privcal site run kits/hospital-1`
     """
+    from privcal.federation.shared.process import become
     from privcal.federation.site.settings import Site
-    from privcal.federation.trial.processes import be
 
     need_flare()
     Site.load(folder)  # say what is missing here rather than in a log
-    be(folder, "site")
+    become("site", folder)
 
 
 @app.command()
@@ -179,12 +174,9 @@ def health(folder: Folder, as_json: Json = False) -> None:
         table.add_column(name)
     for sign in signs:
         table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
-    output(as_json).print(table)
-    if as_json:
-        print_json(
-            {"well": all(sign.well for sign in signs), "signs": [vars(sign) for sign in signs]}
-        )
-    if not all(sign.well for sign in signs):
+    well = all(sign.well for sign in signs)
+    show(as_json, {"well": well, "signs": [vars(sign) for sign in signs]}, table)
+    if not well:
         raise typer.Exit(1)
 
 
@@ -205,7 +197,7 @@ def approve(
     from privcal.federation.site.settings import Site
     from privcal.privacy.ledger import Ledger
 
-    ledgers = {one.ledger for one in Site.load(folder).populations}
+    ledgers = {population.ledger for population in Site.load(folder).populations}
     waiting = [
         ledger
         for ledger in map(Ledger, sorted(ledgers))
@@ -232,67 +224,59 @@ def status(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site status kits/hospital-1`
     """
-    from privcal.federation.shared.dates import expiry
-    from privcal.federation.site.health import ago, said
+    from privcal.federation.shared.certificates import expiry
+    from privcal.federation.site.health import ago, last_status
     from privcal.federation.site.settings import Site
 
     site = Site.load(folder)
-    now = said(folder)
+    process = last_status(folder)
     try:
         dates = expiry(folder)
         trouble = dates.expired or dates.soon
     except InputError as error:
         trouble = str(error)
     if trouble:
-        _warn(f"warning: {trouble}")
+        note(f"warning: {trouble}")
     output(as_json).print(
-        f"runs, last asked {ago(now['last_asked'])}" if now else "does not run just now"
+        f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
-    found = [_population(one, site.name, as_json) for one in site.populations]
+    populations = [_show_population(p, site.name, as_json) for p in site.populations]
     if as_json:
-        print_json({"running": bool(now), "populations": found})
+        print_json({"running": bool(process), "populations": populations})
 
 
-def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
-    from privcal.privacy.epsilon import from_nano, to_nano
+def _show_population(population: Population, name: str, as_json: bool) -> dict[str, Any]:
+    from privcal.privacy.epsilon import from_nano
     from privcal.privacy.ledger import Ledger
 
-    ledger = Ledger(one.ledger)
-    policy, unit = ledger.policy, ledger.unit
-    spent, entries = ledger.nano_spent, ledger.entries()
+    ledger = Ledger(population.ledger)
+    policy, spent = ledger.policy, ledger.nano_spent
     facts = {
         "spent": from_nano(spent),
         "total": policy.epsilon,
         "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
     }
-    by_asker: dict[tuple[str, str], list[int]] = {}
-    for entry in entries:
-        if entry.key is not None:
-            by_asker.setdefault((entry.key.asker, entry.key.campaign), []).append(
-                to_nano(entry.epsilon)
-            )
-    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
-    for column in ("asker", "campaign", "questions", "ε"):
-        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
-    for (asker, campaign), nanos in by_asker.items():
-        table.add_row(asker, campaign, str(len(nanos)), f"{from_nano(sum(nanos)):g}")
     console = output(as_json)
-    console.print(f"{one.data.name}" + (f", model {one.model}" if one.model else ""))
+    console.print(
+        population.data.name + (f", model {population.model}" if population.model else "")
+    )
     if policy.budget == "population":
         console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {remaining(facts)}")
-    for line in promise(policy, unit):
+    for line in promise(policy, ledger.unit):
         console.print(line, soft_wrap=True)
     if not ledger.in_step:
-        _warn(
+        note(
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
-            f"run privcal ledger reconcile {one.ledger}"
+            f"run privcal ledger reconcile {population.ledger}"
         )
-    if one.max_rows is not None and len(one.source(name).scores) > one.max_rows:
-        _warn(
-            f"warning: there are more rows than the {one.max_rows:,} declared: each number of an "
+    most = population.max_rows
+    if most is not None and len(population.source(name).scores) > most:
+        note(
+            f"warning: there are more rows than the {most:,} declared: each number of an "
             "answer is cut to what so many could make it; declare more"
         )
-    console.print(table)
+    campaigns = _campaigns(ledger)
+    console.print(_who_asked(campaigns))
     waiting = ledger.waiting()
     for terms, since in waiting:
         console.print(
@@ -303,13 +287,34 @@ def _population(one: Population, name: str, as_json: bool) -> dict[str, Any]:
     return {
         **facts,
         "waiting": [{"asker": t.asker, "campaign": t.campaign} for t, _ in waiting],
-        "data": str(one.data),
-        "model": one.model,
-        "unit": unit,
+        "data": str(population.data),
+        "model": population.model,
+        "unit": ledger.unit,
         "policy": policy.to_dict(),
         "in_step": ledger.in_step,
-        "campaigns": [
-            {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
-            for (a, c), n in by_asker.items()
-        ],
+        "campaigns": campaigns,
     }
+
+
+def _campaigns(ledger: Ledger) -> list[dict[str, Any]]:
+    """What each campaign of each asker asked and spent."""
+    from privcal.privacy.epsilon import from_nano, to_nano
+
+    nanos: dict[tuple[str, str], list[int]] = {}
+    for entry in ledger.entries():
+        if entry.key is not None:
+            asked = nanos.setdefault((entry.key.asker, entry.key.campaign), [])
+            asked.append(to_nano(entry.epsilon))
+    return [
+        {"asker": a, "campaign": c, "questions": len(n), "epsilon": from_nano(sum(n))}
+        for (a, c), n in nanos.items()
+    ]
+
+
+def _who_asked(campaigns: list[dict[str, Any]]) -> Table:
+    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
+    for column in ("asker", "campaign", "questions", "ε"):
+        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
+    for c in campaigns:
+        table.add_row(c["asker"], c["campaign"], str(c["questions"]), f"{c['epsilon']:g}")
+    return table

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from privcal.cli.console import output, print_json
+from privcal.cli.console import show
 from privcal.cli.options import Json
 from privcal.errors import InputError
 
@@ -25,8 +24,8 @@ keys_app = typer.Typer(no_args_is_help=True, help="A site's own keys, which neve
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
-@app.command()
-def show(
+@app.command("show")
+def show_roster(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A site's folder, or a calibrator's kit.")
     ],
@@ -38,10 +37,10 @@ def show(
 
     Example: `privcal site roster show kits/hospital-1`
     """
-    from privcal.federation.shared.roster import kept
+    from privcal.federation.shared.roster import stored_roster
 
-    roster = kept(folder)
-    if roster is None:
+    roster = stored_roster(folder)
+    if not roster.cards:
         raise InputError(
             f"{folder} has no roster yet: a calibrator gathers one (privcal federation roster), a "
             "site takes it (privcal site roster accept)"
@@ -51,19 +50,9 @@ def show(
         table.add_column(name)
     for card in roster.cards:
         table.add_row(card.site, card.org, card.day, card.suite)
-    console = output(as_json)
-    console.print(table)
-    console.print(f"digest: {roster.digest}", soft_wrap=True)
-    if as_json:
-        print_json(
-            {
-                "digest": roster.digest,
-                "sites": [
-                    {"site": c.site, "org": c.org, "made": c.made, "suite": c.suite}
-                    for c in roster.cards
-                ],
-            }
-        )
+    sites = [{"site": c.site, "org": c.org, "made": c.made, "suite": c.suite} for c in roster.cards]
+    facts = {"digest": roster.digest, "sites": sites}
+    show(as_json, facts, table, f"digest: {roster.digest}")
 
 
 @app.command()
@@ -80,31 +69,25 @@ def accept(
 
     Example: `privcal site roster accept kits/hospital-1 roster.json`
     """
-    from privcal.federation.shared.roster import accept as take
-    from privcal.federation.shared.roster import kept
+    from privcal.federation.shared.roster import stored_roster
+    from privcal.federation.site.roster import accept as take
 
     changes = take(folder, roster)
-    taken = kept(folder)
-    assert taken is not None
-    say_changes(output(as_json), taken, changes)
-    if as_json:
-        print_json({"digest": taken.digest, **vars(changes)})
+    accepted = stored_roster(folder)
+    facts = {"digest": accepted.digest, **vars(changes)}
+    show(as_json, facts, *lines_of(accepted, changes))
 
 
-def say_changes(console: Console, roster: Roster, changes: Changes) -> None:
-    """What an owner should know of a roster that was taken."""
+def lines_of(roster: Roster, changes: Changes) -> list[str]:
+    """What an owner or a calibrator should know of a roster that was taken."""
+    lines = [] if changes else ["the same sites with the same keys as before"]
     for what, names in (("new", changes.new), ("gone", changes.gone)):
         if names:
-            console.print(f"{what}: {', '.join(names)}", soft_wrap=True)
+            lines.append(f"{what}: {', '.join(names)}")
     if changes.rekeyed:
-        console.print(
-            f"other keys than before: {', '.join(changes.rekeyed)}; ask them whether they made new "
-            "ones",
-            soft_wrap=True,
-        )
-    if not changes:
-        console.print("the same sites with the same keys as before")
-    console.print(f"digest: {roster.digest}", soft_wrap=True)
+        rekeyed = ", ".join(changes.rekeyed)
+        lines.append(f"other keys than before: {rekeyed}; ask them whether they made new ones")
+    return [*lines, f"digest: {roster.digest}"]
 
 
 @keys_app.command()
@@ -113,18 +96,17 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site keys rotate kits/hospital-1`
     """
-    from privcal.federation.shared.keys import rotate as renew
-    from privcal.federation.shared.roster import Card
+    from privcal.federation.site.keys import rotate as renew
+    from privcal.federation.site.roster import own_card
 
     renew(folder)
-    made = Card.of_site(folder)
-    output(as_json).print(
-        f"{made.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
-        f"federation roster KIT --new-keys {made.site}); then accept their new roster.",
-        soft_wrap=True,
+    card = own_card(folder)
+    show(
+        as_json,
+        {"site": card.site, "made": card.made, "suite": card.suite},
+        f"{card.site} has new keys. Calibrators do not ask it until they have taken them (privcal "
+        f"federation roster KIT --new-keys {card.site}); then accept their new roster.",
     )
-    if as_json:
-        print_json({"site": made.site, "made": made.made, "suite": made.suite})
 
 
 @keys_app.command()
@@ -133,9 +115,7 @@ def destroy(folder: Folder, as_json: Json = False) -> None:
 
     Example: `privcal site keys destroy kits/hospital-1`
     """
-    from privcal.federation.shared.keys import destroy as remove
+    from privcal.federation.site.keys import destroy as remove
 
     remove(folder)
-    output(as_json).print(f"the keys of {folder} are destroyed", soft_wrap=True)
-    if as_json:
-        print_json({"destroyed": str(folder)})
+    show(as_json, {"destroyed": str(folder)}, f"the keys of {folder} are destroyed")

@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from privcal.documents import read_json
 from privcal.errors import InputError
-from privcal.federation.authority.project import Kind, Member
+from privcal.federation.authority.project import Member
 from privcal.federation.shared.certificates import fingerprint
-from privcal.federation.shared.names import CALIBRATOR_ROLE
+from privcal.federation.shared.kit import CALIBRATOR_ROLE, Kind
 from privcal.federation.shared.revocations import Revocations, sign
 from privcal.files import replacing
 
@@ -35,7 +36,7 @@ _SKEW = timedelta(hours=1)  # other machines' clocks may be behind
 
 @dataclass(frozen=True)
 class Issued:
-    """A line of the register."""
+    """A certificate that was made: a line of the register."""
 
     name: str
     key: str
@@ -68,7 +69,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, days: int) -> Authority:
-        """A new one, good for so many days; nothing is written."""
+        """A new authority, good for so many days; nothing is written."""
         key, subject = _new_key(), _name(name)
         certificate = (
             _builder(subject, subject, key.public_key(), key.public_key(), _until(days))
@@ -80,10 +81,13 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
-        """From its folder, as `save` wrote it."""
+        """An authority from its folder, as `save` wrote it."""
         try:
-            secret = json.loads((folder / KEY).read_text("utf-8"))
-            register = json.loads((folder / REGISTER).read_text("utf-8"))
+            secret = read_json(folder / KEY, "key of an authority")
+            register = read_json(folder / REGISTER, "register of an authority")
+        except InputError as error:
+            raise InputError(f"{error}; say where the authority's folder is with --ca") from None
+        try:
             certificate = x509.load_pem_x509_certificate(secret["root_cert"].encode())
             key = serialization.load_pem_private_key(secret["root_pri_key"].encode(), None)
             if (
@@ -103,11 +107,6 @@ class Authority:
                     frozenset(revoked["keys"]),
                 ),
             )
-        except OSError as error:
-            raise InputError(
-                f"{error.filename} cannot be read: {error.strerror}; say where the authority's "
-                "folder is with --ca"
-            ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(
                 f"{folder} is not the folder of an authority: {KEY} or {REGISTER} is damaged"
@@ -167,11 +166,11 @@ class Authority:
         )
 
     def revoke_name(self, name: str) -> None:
-        """The name, with every key it has or will have."""
+        """Revoke a name, with every key it has or will have."""
         self._revoke(names={name.lower()}, keys=self._keys(name))
 
     def revoke_old_keys(self, name: str) -> None:
-        """Every key made for a name but the newest, with which the name goes on."""
+        """Revoke every key made for a name but the newest, with which the name goes on."""
         old = self._keys(name)[:-1]
         if not old:
             raise InputError(
@@ -180,7 +179,7 @@ class Authority:
         self._revoke(names=set(), keys=old)
 
     def revocations(self) -> str:
-        """All that is revoked, signed."""
+        """The list of all that is revoked, signed."""
         return sign(self.revoked, self.key)
 
     def _keys(self, name: str) -> list[str]:
@@ -203,7 +202,7 @@ def _until(days: int) -> datetime:
 
 
 def _name(name: str, org: str | None = None, role: str | None = None) -> x509.Name:
-    """As FLARE writes and reads it."""
+    """A subject, as FLARE writes and reads it."""
     parts = [
         (NameOID.COMMON_NAME, name),
         (NameOID.ORGANIZATION_NAME, org),

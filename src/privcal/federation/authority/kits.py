@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -20,11 +20,18 @@ from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.spec import Builder
 
+from privcal.documents import read_json, write_document
 from privcal.errors import InputError
 from privcal.federation.authority.authority import Authority, Credentials
-from privcal.federation.authority.hardening import close_folders, close_kit, write_json
-from privcal.federation.authority.project import Kind, Member, Project
-from privcal.federation.shared.names import CALIBRATOR_ROLE
+from privcal.federation.authority.project import Member, Project
+from privcal.federation.shared.kit import (
+    CALIBRATOR_ROLE,
+    CREDENTIALS,
+    ROOT,
+    Kind,
+    contents,
+    kind_of,
+)
 from privcal.federation.shared.revocations import REVOKED
 from privcal.files import replacing
 
@@ -41,6 +48,27 @@ neither the server's operator nor a calibrator. Never send it along with a kit.
 register.json says what was signed and what was revoked. It must not be lost, nor brought back from
 an older copy: participants refuse a list of revocations with a smaller number than the one they have.
 """
+_NEXT: dict[Kind, str] = {
+    "site": """\
+1. privcal federation check {kit}
+2. privcal site init {kit} --data scores.parquet --person patient_id --epsilon 2
+3. privcal site run {kit}        (or the unit or image in deploy/)
+4. privcal site roster accept {kit} roster.json, when the calibrator has sent it; compare its digest
+""",
+    "server": """\
+1. privcal federation check {kit}
+2. privcal federation serve {kit}        (or the unit or image in deploy/)
+""",
+    "calibrator": """\
+1. privcal federation check {kit}
+2. privcal federation roster {kit}, when the sites run; compare its digest with their owners
+3. privcal calibrate --federation {kit} --model v3 --epsilon 1 --out map.json
+""",
+}
+_README = """\
+The start-up kit of {name}, {kind}. Whoever has this folder is {name}: keep it private.
+
+{next}"""
 _TYPES: dict[Kind, dict[str, Any]] = {
     "server": {"type": "server"},
     "site": {"type": "client"},
@@ -64,7 +92,7 @@ def provision(project: Project, out: Path) -> list[Path]:
     authority.save(ca)
     (ca / "README.txt").write_text(_ABOUT_THE_CA, "utf-8")
     close_folders(ca)
-    write_json(out / FEDERATION, project.to_dict())
+    write_document(out / FEDERATION, project.to_dict())
     return made
 
 
@@ -90,8 +118,7 @@ def add(
     [made] = _make(after, [after.find(new)], authority, kits)
     try:
         authority.save(ca)
-        with replacing(kits / FEDERATION) as part:
-            write_json(part, after.to_dict())
+        write_document(kits / FEDERATION, after.to_dict())
     except BaseException:
         shutil.rmtree(made)
         raise
@@ -135,10 +162,10 @@ def revoke(kits: Path, name: str, *, old_keys: bool = False, ca: Path | None = N
 
 
 def load(kits: Path) -> Project:
-    """Who is in a folder of kits that `init` made."""
+    """The participants of a folder of kits that `init` made."""
     try:
-        return Project.from_dict(json.loads((kits / FEDERATION).read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        return Project.from_dict(read_json(kits / FEDERATION, "list of participants"))
+    except InputError as error:
         raise InputError(
             f"{kits} is not a folder of kits: {FEDERATION} is missing or damaged; "
             "make one with `privcal federation init`"
@@ -149,7 +176,7 @@ def _authority(kits: Path, project: Project, ca: Path | None) -> tuple[Path, Aut
     ca = kits / CA if ca is None else ca
     authority = Authority.load(ca)
     for _, member in project.everyone:  # those that were not moved away
-        root = kits / member.name / "startup" / "rootCA.pem"
+        root = kits / member.name / "startup" / ROOT
         if root.is_file() and root.read_bytes() != authority.pem:
             raise InputError(f"{ca} is the authority of another federation than {kits}")
     return ca, authority
@@ -173,6 +200,33 @@ def _make(
     return [out / member.name for _, member in members]
 
 
+def close_kit(kit: Path) -> None:
+    """Leave in a kit of FLARE's what its kind needs, its owner's alone.
+
+    FLARE's provisioner makes kits for its own client and server, which take jobs and commands:
+    start scripts, rights, components, settings for logs. None of that is used here, and what is
+    not there cannot be opened by changing it, nor started by mistake.
+    """
+    kind = kind_of(kit)
+    for path in kit.iterdir():
+        if path.name != "startup":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (kit / "startup").iterdir():
+        if path.name not in contents(kind):
+            path.unlink()
+    (kit / "local").mkdir()
+    what = {"site": "a site", "server": "the server", "calibrator": "a calibrator"}[kind]
+    steps = _NEXT[kind].format(kit=kit.name)
+    (kit / "README.txt").write_text(_README.format(name=kit.name, kind=what, next=steps), "utf-8")
+    close_folders(kit)
+
+
+def close_folders(kit: Path) -> None:
+    """Close a folder to all but its owner: it has keys, and what decides over them."""
+    for path in (kit, *kit.rglob("*")):
+        os.chmod(path, 0o700 if path.is_dir() else 0o600)
+
+
 def _run_provisioner(
     project: Project, members: Sequence[tuple[Kind, Member]], authority: Authority, folder: Path
 ) -> Path:
@@ -185,7 +239,7 @@ def _run_provisioner(
             {"name": m.name, "org": m.org, **_TYPES[kind]}
             | ({"fed_learn_port": project.port} if kind == "server" else {})
             # FLARE makes nothing without a server, whose address every kit holds.
-            for kind, m in (server, *(one for one in members if one != server))
+            for kind, m in (server, *(member for member in members if member != server))
         ],
     }
     builders = [
@@ -193,14 +247,14 @@ def _run_provisioner(
         StaticFileBuilder(config_folder="config"),
         _Certificates(members, authority, project.days),
     ]
-    said = io.StringIO()  # it prints to both, even with a logger
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()  # it prints to both, even with a logger
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         context = Provisioner(str(folder), builders).provision(
             prepare_project(document), logger=_log
         )
     if context.get(CtxKey.BUILD_ERROR):
         raise InputError(
-            f"FLARE could not make the kits: {said.getvalue().strip().splitlines()[-1]}"
+            f"FLARE could not make the kits: {output.getvalue().strip().splitlines()[-1]}"
         )
     return Path(context[CtxKey.CURRENT_PROD_DIR])
 
@@ -218,11 +272,11 @@ class _Certificates(Builder):  # type: ignore[misc]  # FLARE has no types
         for kind, member in self._members:
             credentials = self._authority.issue(kind, member, self._days)
             _write_credentials(folders[member.name], kind, credentials)
-            (folders[member.name] / "rootCA.pem").write_bytes(self._authority.pem)
+            (folders[member.name] / ROOT).write_bytes(self._authority.pem)
 
 
 def _write_credentials(folder: Path, kind: Kind, credentials: Credentials) -> None:
-    name = "server" if kind == "server" else "client"
+    name = CREDENTIALS[kind]
     (folder / f"{name}.crt").write_bytes(credentials.certificate)
     key = folder / f"{name}.key"
     key.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Who takes part in a federation: one small TOML file."""
+"""The participants of a federation: one small TOML file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from privcal.checks import whole
 from privcal.errors import InputError
+from privcal.federation.shared.kit import SITE_NAME, Kind
 
-# NVIDIA FLARE's own patterns, anchored: a name becomes a folder and a certificate's subject.
-SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+# NVIDIA FLARE's own patterns, anchored, as `SITE_NAME` is.
 _ORG = re.compile(r"[A-Za-z0-9_]{1,63}")
 _HOST = re.compile(
     r"(?=.{1,63}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
@@ -26,8 +27,6 @@ _TAKEN = {"ca", "server", "calibrator", "federation.json", "processes.json", "re
 # everybody, so it is far away.
 DAYS, AUTHORITY_DAYS, MAX_DAYS = 730, 3650, 7300
 
-Kind = Literal["server", "site", "calibrator"]
-
 
 @dataclass(frozen=True)
 class Member:
@@ -39,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Project:
-    """Who takes part, where the server is, and how long certificates are good."""
+    """The participants, the server's port, and how long certificates are good."""
 
     name: str
     server: Member
@@ -61,9 +60,9 @@ class Project:
 
     @property
     def everyone(self) -> list[tuple[Kind, Member]]:
-        found: list[tuple[Kind, Member]] = [("server", self.server)]
-        found += [("site", member) for member in self.sites]
-        return found + [("calibrator", member) for member in self.calibrators]
+        members: list[tuple[Kind, Member]] = [("server", self.server)]
+        members += [("site", member) for member in self.sites]
+        return members + [("calibrator", member) for member in self.calibrators]
 
     def find(self, name: str) -> tuple[Kind, Member]:
         for kind, member in self.everyone:
@@ -73,7 +72,7 @@ class Project:
         raise InputError(f"there is no {name!r} in this federation; there are {known}")
 
     def with_site(self, name: str, org: str) -> Project:
-        new = _member({"name": name, "org": org}, "the new site", SITE, _SITE_KIND)
+        new = _member({"name": name, "org": org}, "the new site", SITE_NAME, _SITE_KIND)
         return replace(self, sites=(*self.sites, new))
 
     def with_calibrator(self, name: str, org: str) -> Project:
@@ -113,18 +112,15 @@ def _project(document: dict[str, Any]) -> Project:
     if not isinstance(server, dict):
         raise InputError("[server] is missing; say its host and port")
     _only(server, "[server]", {"host", "port", "org"})
-    port = server.get("port")
-    if not isinstance(port, int) or isinstance(port, bool) or not 1024 <= port <= 65535:
-        raise InputError("port of [server] must be a number from 1024 to 65535")
     days, authority_days = _days(document.get("certificates", {}))
     return Project(
-        name=_text(document, "name", "the file", SITE, _SITE_KIND),
+        name=_text(document, "name", "the file", SITE_NAME, _SITE_KIND),
         server=Member(
             _text(server, "host", "[server]", _HOST, "a host name, such as fl.example.org"),
             _text({"org": "server"} | server, "org", "[server]", _ORG, "letters, digits and _"),
         ),
-        port=port,
-        sites=_members(document, "sites", SITE, _SITE_KIND),
+        port=whole("port of [server]", server.get("port"), 1024, 65535),
+        sites=_members(document, "sites", SITE_NAME, _SITE_KIND),
         calibrators=_members(document, "calibrators", _EMAIL, _EMAIL_KIND),
         days=days,
         authority_days=authority_days,
@@ -138,8 +134,7 @@ def _days(table: Any) -> tuple[int, int]:
     _only(table, where, {"days", "authority_days"})
     values = {"days": DAYS, "authority_days": AUTHORITY_DAYS} | table
     for key, value in values.items():
-        if type(value) is not int or not 1 <= value <= MAX_DAYS:
-            raise InputError(f"{key} of {where} must be a number from 1 to {MAX_DAYS}")
+        whole(f"{key} of {where}", value, 1, MAX_DAYS)
     if values["days"] > values["authority_days"]:
         raise InputError(f"days of {where} must not be more than authority_days")
     return values["days"], values["authority_days"]

@@ -32,7 +32,7 @@ def read(text: Any, limit: int) -> dict[str, Any]:
 
 
 def read_any_spelling(text: Any, limit: int) -> dict[str, Any]:
-    """The same of any JSON: to tell what it was meant to be before it is refused."""
+    """The parts of any JSON object, to tell what it was meant to be before it is refused."""
     if not isinstance(text, str) or len(text) > limit:
         raise InputError("it is not a text, or too long")
     try:

@@ -1,4 +1,4 @@
-"""What travels: a request signed by the calibrator, and a site's reply, sealed for it.
+"""The messages: a request signed by a calibrator, and a site's reply, sealed for it.
 
 Whatever carries them is trusted with nothing. A request is one canonical text, signed with the key
 of the calibrator's start-up kit and sent with its certificate, which a site checks against the
@@ -7,7 +7,7 @@ it is meant for, and the key that replies are sealed for. So nobody else can ask
 calibrator's name, change a question or raise its ε, or carry it to another site or into another
 week; and asking the same again gets the same stored answer.
 
-A reply is sealed for the key in the request and signed with the site's own key (`keys`), both
+A reply is sealed for the key in the request and signed with the site's own key, both
 together with the site's name and the request's digest. So nobody else reads it, and none can be
 invented, changed, or passed off as another site's or as the answer to another request. Its length
 depends on how many numbers were asked for, and on nothing else.
@@ -22,41 +22,45 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from privcal.checks import whole
 from privcal.errors import REFUSALS, InputError, Refused
-from privcal.federation.authority.project import SITE
 from privcal.federation.shared import canonical, certificates
 from privcal.federation.shared.canonical import from_base64, to_base64
-from privcal.federation.shared.keys import SiteKeys, check_signature
-from privcal.federation.shared.names import CALIBRATOR_ROLE
+from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
 from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public, seal
+from privcal.federation.shared.signatures import check_signature
 from privcal.queries import parse
 from privcal.question import Question, check_campaign
 
-VERSION = 2
+PROTOCOL_VERSION = 2
+"""The version of requests and replies."""
 MAX_MESSAGE = 1_048_576
 """Characters: a site reads no more. The longest offer, to the most sites, is shorter."""
 MAX_QUESTIONS = 128
 """The longest search asks 101."""
 MAX_LIFETIME = 3600
 LIFETIME = 600
-CLOCKS = 60
+CLOCK_SKEW = 60
 """Seconds that a calibrator's clock may be ahead of a site's."""
 
-_REQUEST, _REPLY, _REFUSAL = (f"privcal {what} {VERSION}" for what in ("request", "reply", "no"))
-_OLD = {"question", "signature", "certificate"}  # the parts of version 1, which did not say so
+_REQUEST, _REPLY, _REFUSAL = (
+    f"privcal {what} {PROTOCOL_VERSION}" for what in ("request", "reply", "no")
+)
+_FIELDS_OF_1 = {"question", "signature", "certificate"}  # version 1 did not say so
 _ROOM, _ROOM_FOR_ONE = 256, 24
 """Bytes of a reply: the most that its facts need, and the most that one number needs."""
-_PLAIN = 256
+_REFUSAL_LENGTH = 256
+"""Characters of a refusal that is not sealed."""
 UNSEALED = frozenset({"bad_request", "version", "addressee", "expired", "busy", "unavailable"})
 """The refusals that may go unsealed: a site says them before it knows whom to seal for."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a calibrator wants of some sites.
+    """A calibrator's request to some sites.
 
     kind
         "question": one question, to be answered. "offer": a whole plan; would the site answer
@@ -93,14 +97,12 @@ class Request:
             raise InputError("all questions of a request must be about one model")
         if not 1 <= len(self.sites) <= MAX_SITES:
             raise InputError(f"a request must be meant for 1 to {MAX_SITES} sites")
-        if not all(isinstance(name, str) and SITE.fullmatch(name) for name in self.sites):
+        if not all(isinstance(name, str) and SITE_NAME.fullmatch(name) for name in self.sites):
             raise InputError("a request must be meant for sites by their names")
         if list(self.sites) != sorted(set(self.sites)):
             raise InputError("the sites of a request must be sorted, each once")
         for name, least, most in (("issued", 0, 2**53), ("lifetime", 1, MAX_LIFETIME)):
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                raise InputError(f"{name} must be a whole number from {least} to {most}")
+            whole(name, getattr(self, name), least, most)
         check_public(self.seal)
 
     @classmethod
@@ -127,7 +129,7 @@ class Request:
     def text(self) -> str:
         """The one spelling of a request, which is what is signed."""
         questions = [json.loads(question.text()) for question in self.questions]
-        return canonical.write({"privcal": VERSION, **vars(self), "questions": questions})
+        return canonical.write({"privcal": PROTOCOL_VERSION, **vars(self), "questions": questions})
 
 
 def read_request(text: Any) -> Request:
@@ -150,7 +152,7 @@ def read_request(text: Any) -> Request:
 
 
 def read_question(facts: Any) -> Question:
-    """One of its questions, every part checked."""
+    """A question of a request, every part checked."""
     if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
         raise InputError("a question has other parts")
     return Question(**{**facts, "query": parse(facts["query"])})
@@ -165,9 +167,9 @@ class Signer:
     key: Any
 
     @classmethod
-    def of_kit(cls, startup: Path) -> Signer:
-        """From the `startup` folder of a calibrator's kit."""
-        holder, certificate, key = certificates.of_kit(startup)
+    def of_kit(cls, kit: Path) -> Signer:
+        """The calibrator whose start-up kit it is."""
+        holder, certificate, key = certificates.of_kit(kit)
         return cls(holder.name, certificate, key)
 
     def sign(self, request: Request) -> str:
@@ -176,7 +178,7 @@ class Signer:
         read_request(text)  # what a site would refuse as malformed is told here, and not sent
         return canonical.write(
             {
-                "privcal": VERSION,
+                "privcal": PROTOCOL_VERSION,
                 "request": text,
                 "signature": certificates.sign(_signed(text), self.key),
                 "certificate": self.certificate,
@@ -193,20 +195,20 @@ class Opened:
     """SHA-256 of the asker's public key, which the asker proved to have."""
     request: Request
     digest: str
-    """Of the whole message: what a reply is a reply to."""
+    """The digest of the whole message, which a reply names."""
 
 
 def open_message(
     message: Any, root_certificate: str | Path, *, site: str, now: float | None = None
 ) -> Opened:
-    """Who signed a message, and what it asks of `site`; or Refused.
+    """The signer and the request of a message to `site`; or Refused.
 
     The code is `version` for a message of another version, `addressee` for one to other sites,
     `expired` for one of another time, and `bad_request` for everything else. Nothing was charged
     yet, and that a reply can be sealed for the asker has been tried.
     """
     now = time.time() if now is None else now
-    root = certificates.root(root_certificate)
+    root = certificates.load(root_certificate)
     try:
         parts = canonical.read_any_spelling(message, MAX_MESSAGE)
         if _another_version(parts):
@@ -226,7 +228,7 @@ def open_message(
         raise Refused("bad_request") from error
     if site not in request.sites:
         raise Refused("addressee")
-    if not request.issued - CLOCKS <= now <= request.issued + request.lifetime:
+    if not request.issued - CLOCK_SKEW <= now <= request.issued + request.lifetime:
         raise Refused("expired")
     return Opened(asker.name, asker.fingerprint, request, digest(message))
 
@@ -236,23 +238,23 @@ def _signed(text: Any) -> str:
 
 
 def _ours(parts: dict[str, Any]) -> bool:
-    return type(parts.get("privcal")) is int and parts["privcal"] == VERSION
+    return type(parts.get("privcal")) is int and parts["privcal"] == PROTOCOL_VERSION
 
 
 def _another_version(parts: dict[str, Any]) -> bool:
     """Whether these are recognisably the parts of a message of another version."""
-    return set(parts) == _OLD or (type(parts.get("privcal")) is int and not _ours(parts))
+    return set(parts) == _FIELDS_OF_1 or (type(parts.get("privcal")) is int and not _ours(parts))
 
 
 def digest(message: Any) -> str:
-    """Of whatever came: it may be no message at all."""
+    """SHA-256 of whatever came, in hex: it may be no message at all."""
     data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
     return hashlib.sha256(data if isinstance(data, bytes) else b"").hexdigest()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site sends back: whole numbers on the grid and three public facts, yes, or a code."""
+    """A site's reply: whole numbers on the grid and three public facts, yes, or a code."""
 
     values: tuple[int, ...] = ()
     rows_per_person: int = 1
@@ -274,7 +276,13 @@ class Reply:
         return canonical.write({k: v for k, v in facts.items() if v is not None})
 
 
-def seal_reply(reply: Reply, opened: Opened, keys: SiteKeys, site: str) -> str:
+class Signing(Protocol):
+    """A site's keys, as far as replies need them (`site.keys.SiteKeys`)."""
+
+    def sign(self, text: str) -> str: ...
+
+
+def seal_reply(reply: Reply, opened: Opened, keys: Signing, site: str) -> str:
     """A reply as it travels, for the asker alone."""
     text = reply.text().encode("ascii")
     room = _room(opened.request.length)
@@ -283,27 +291,27 @@ def seal_reply(reply: Reply, opened: Opened, keys: SiteKeys, site: str) -> str:
     about = _about(_REPLY, site, opened.digest)
     sealed = to_base64(seal(opened.request.seal, text.ljust(room), about.encode("ascii")))
     signature = keys.sign(_about(_REPLY, site, opened.digest, sealed))
-    return canonical.write({"privcal": VERSION, "sealed": sealed, "signature": signature})
+    return canonical.write({"privcal": PROTOCOL_VERSION, "sealed": sealed, "signature": signature})
 
 
-def plain_refusal(code: str, message: Any, keys: SiteKeys, site: str) -> str:
+def plain_refusal(code: str, message: Any, keys: Signing, site: str) -> str:
     """A refusal of what could not be opened, so that there is nobody to seal it for."""
     if code not in UNSEALED:
         raise ValueError(f"{code} must be sealed")
     signature = keys.sign(_about(_REFUSAL, site, digest(message), code))
-    text = canonical.write({"privcal": VERSION, "refused": code, "signature": signature})
-    return text.ljust(_PLAIN)
+    text = canonical.write({"privcal": PROTOCOL_VERSION, "refused": code, "signature": signature})
+    return text.ljust(_REFUSAL_LENGTH)
 
 
 def open_reply(text: Any, message: str, card: Card, key: SealingKey, length: int) -> Reply:
-    """What the site of this card replied to `message`: or a ValueError, which says why not.
+    """The reply of this card's site to `message`; or a ValueError, which says why not.
 
     A reply is never trusted: not that it comes from that site, nor that the site is honest.
     """
     size = OVERHEAD[key.suite] + _room(length)
     if not isinstance(text, str) or len(text) > 2 * size:
         raise ValueError("its reply is not a text, or too long")
-    refusal = len(text) == _PLAIN
+    refusal = len(text) == _REFUSAL_LENGTH
     try:
         parts = canonical.read(text.rstrip(" ") if refusal else text, len(text))
     except InputError:
@@ -336,7 +344,7 @@ def _room(length: int) -> int:
 
 
 def read_reply(text: Any, length: int) -> Reply:
-    """What was in a sealed reply, checked: a site may lie."""
+    """The content of a sealed reply, checked: a site may lie."""
     try:
         facts = canonical.read(text, _room(length))
     except InputError:

@@ -1,4 +1,4 @@
-"""Who is out: a list of revoked names and keys, signed by the federation's authority.
+"""The list of revoked names and keys, signed by the federation's authority.
 
 A certificate is good until it runs out, whoever holds its key by then. So the authority's keeper
 signs a list, and every participant keeps it as `local/revoked.json` and looks at it whenever
@@ -25,12 +25,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from privcal.errors import InputError
+from privcal.federation.shared import certificates
+from privcal.federation.shared.kit import ROOT
 from privcal.files import replacing
 
 REVOKED = "revoked.json"
 MAX_LIST = 1 << 20
-_WHAT = b"privcal revocations\n"  # so that no other text the authority signs is taken for a list
-_PARTS = {"version", "number", "time", "names", "keys"}
+_PREFIX = b"privcal revocations\n"  # so that no other text the authority signs is taken for a list
+_FIELDS = {"version", "number", "time", "names", "keys"}
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -39,7 +41,7 @@ class Revocations:
     """Names, in lower case, and fingerprints of keys that nobody believes any more."""
 
     number: int = 0
-    """How many lists the authority had signed with this one; 0: there is no list."""
+    """The count of lists that the authority has signed, with this one; 0: there is no list."""
     time: str = ""
     names: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
@@ -54,7 +56,7 @@ def sign(revoked: Revocations, key: rsa.RSAPrivateKey) -> str:
     text = json.dumps(
         {"version": 1, "number": revoked.number, "time": revoked.time, "names": names, "keys": keys}
     )
-    signature = key.sign(_WHAT + text.encode(), _padding(), hashes.SHA256())
+    signature = key.sign(_PREFIX + text.encode(), _padding(), hashes.SHA256())
     return json.dumps({"list": text, "signature": base64.b64encode(signature).decode()}) + "\n"
 
 
@@ -63,41 +65,42 @@ def load(folder: Path) -> Revocations:
 
     Cheap enough for every message: a list is read again only when its file has changed.
     """
-    path, root = folder / "local" / REVOKED, folder / "startup" / "rootCA.pem"
-    place = str(path.absolute())
-    before = _SEEN.get(place)
+    path, root = folder / "local" / REVOKED, folder / "startup" / ROOT
+    key = str(path.absolute())
+    before = _SEEN.get(key)
     state = (_state(path), _state(root))
     if state[1] is None:
         raise InputError(f"{root} is missing, so no list of revocations can be believed")
     if before is not None and before[0] == state:
         return before[1]
-    found = Revocations() if state[0] is None else read(path, root)
-    if before is not None and found.number < before[1].number:
+    revoked = Revocations() if state[0] is None else read(path, root)
+    if before is not None and revoked.number < before[1].number:
         raise InputError(
             f"{path} is older than it was, or gone: install the newest list again "
             "(privcal federation revocations)"
         )
-    _SEEN[place] = (state, found)
-    return found
+    _SEEN[key] = (state, revoked)
+    return revoked
 
 
 _SEEN: dict[str, tuple[tuple[Any, Any], Revocations]] = {}
+"""The last list of each file, with the state of the two files that it was read from."""
 
 
 def _state(path: Path) -> tuple[int, int, int, int] | None:
     try:
-        found = os.stat(path)
+        file = os.stat(path)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not path.is_symlink():
             return None
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
 def read(path: Path, root_certificate: Path) -> Revocations:
     """A list from a file, checked against the root certificate of a kit."""
+    root = certificates.load(root_certificate)
     try:
-        root = x509.load_pem_x509_certificate(root_certificate.read_bytes())
         with path.open("rb") as file:
             text = file.read(MAX_LIST + 1)
         if len(text) > MAX_LIST:
@@ -115,16 +118,16 @@ def read(path: Path, root_certificate: Path) -> Revocations:
 
 def install(folder: Path, path: Path) -> Revocations:
     """Put a list into a participant's folder, unless the folder has a newer one."""
-    root = folder / "startup" / "rootCA.pem"
+    root = folder / "startup" / ROOT
     if not root.is_file() or not (folder / "local").is_dir():
         raise InputError(f"{folder} is not a participant's folder: startup/ or local/ is missing")
-    new, place = read(path, root), folder / "local" / REVOKED
-    if place.exists():
+    new, installed = read(path, root), folder / "local" / REVOKED
+    if installed.exists():
         try:
-            old = read(place, root)
+            old = read(installed, root)
         except InputError:  # nobody can tell which is newer: only the owner can go on, knowingly
             raise InputError(
-                f"{place} is damaged: remove it if you are sure that list {new.number} is the "
+                f"{installed} is damaged: remove it if you are sure that list {new.number} is the "
                 "newest, and install that again"
             ) from None
         if new.number < old.number:
@@ -137,7 +140,7 @@ def install(folder: Path, path: Path) -> Revocations:
                 f"{path} and the list in {folder} are different lists with the number {new.number}: "
                 "ask the authority's keeper which one holds"
             )
-    with replacing(place) as part:
+    with replacing(installed) as part:
         part.touch(mode=0o600)
         part.write_bytes(path.read_bytes())
         if read(part, root) != new:  # it was changed while it was copied
@@ -153,10 +156,10 @@ def _verified(text: bytes, root: x509.Certificate) -> Revocations:
     if not isinstance(key, rsa.RSAPublicKey):
         raise TypeError("another kind of key")
     signature = base64.b64decode(document["signature"], validate=True)
-    key.verify(signature, _WHAT + document["list"].encode(), _padding(), hashes.SHA256())
+    key.verify(signature, _PREFIX + document["list"].encode(), _padding(), hashes.SHA256())
     facts = json.loads(document["list"])
     number, names, keys = facts["number"], facts["names"], facts["keys"]
-    if set(facts) != _PARTS or facts["version"] != 1 or type(number) is not int or number < 1:
+    if set(facts) != _FIELDS or facts["version"] != 1 or type(number) is not int or number < 1:
         raise ValueError("a list of another version")
     if not isinstance(names, list) or not isinstance(keys, list):
         raise ValueError("not lists")

@@ -9,9 +9,8 @@ the same name: hence owners compare the roster's digest with each other, by voic
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError
-from privcal.federation.authority.project import SITE
-from privcal.federation.shared import canonical, certificates
-from privcal.federation.shared.keys import SiteKeys, check_signature, check_signing
+from privcal.federation.shared import canonical, certificates, kit
+from privcal.federation.shared.kit import SITE_NAME, Startup
 from privcal.federation.shared.sealing import check_public, suite_of
+from privcal.federation.shared.signatures import check_signature, check_signing
 from privcal.files import replacing
 
-VERSION = 2
+CARD_VERSION = 2
 RESERVED = {"calibrator", "server"}
 MAX_SITES = 1000
 MAX_CARD = 32_768
 _POSSESSION, _VOUCHED, _DIGEST = (
-    f"privcal {what} {VERSION}" for what in ("card", "name", "roster")
+    f"privcal {what} {CARD_VERSION}" for what in ("card", "name", "roster")
 )
 
 # 192 bits. Nobody finds a second roster for a digest with 128; but whoever collects the cards may
@@ -49,7 +48,7 @@ class Card:
     sealing: str
     made: int
     certificate: str
-    """Of the site's kit, PEM."""
+    """The certificate of the site's kit, PEM."""
     possession: str
     """Signature with the signing key."""
     vouched: str
@@ -59,31 +58,35 @@ class Card:
         for name, value in vars(self).items():
             if type(value) is not (int if name == "made" else str):
                 raise InputError(f"{name} of a card must be a text, and made a whole number")
-        if not SITE.fullmatch(self.site) or self.site.lower() in RESERVED:
+        if not SITE_NAME.fullmatch(self.site) or self.site.lower() in RESERVED:
             raise InputError(f"{self.site!r} cannot be the name of a site")
         if not 0 <= self.made < 2**33 or len(self.certificate) > certificates.MAX_CERTIFICATE:
             raise InputError(f"the card of {self.site} is out of bounds")
         check_signing(self.signing)
         check_public(self.sealing)
         try:
-            check_signature(self.signing, self._own_part(), self.possession)
+            check_signature(
+                self.signing, canonical.write([_POSSESSION, *self._facts]), self.possession
+            )
         except ValueError:
             raise InputError(
                 f"the card of {self.site} is not signed with the key that it shows"
             ) from None
 
     @classmethod
-    def of_site(cls, folder: str | Path) -> Card:
-        """The card of the site in `folder`, from its own keys and its kit."""
-        keys = SiteKeys.load(folder)
-        holder, certificate, key = certificates.of_kit(Path(folder) / "startup")
-        own = (holder.name, keys.public, keys.sealing.public, keys.made, certificate)
-        possession = keys.sign(_own_part(*own))
-        return cls(*own, possession, certificates.sign(_vouched_part(*own, possession), key))
+    def make(
+        cls,
+        facts: tuple[str, str, str, int, str],
+        sign: Callable[[str], str],
+        vouch: Callable[[str], str],
+    ) -> Card:
+        """A site's card, from the first five fields and what signs with each of its two keys."""
+        possession = sign(canonical.write([_POSSESSION, *facts]))
+        return cls(*facts, possession, vouch(canonical.write([_VOUCHED, *facts, possession])))
 
     @classmethod
     def read(cls, text: Any) -> Card:
-        """A card that holds together. Whose it is, `verify` tells."""
+        """A card that is signed with the key it shows; whose it is, `verify` tells."""
         return _card(canonical.read(text, MAX_CARD))
 
     def verify(self, root_certificate: str | Path, *, server: str | None = None) -> None:
@@ -91,10 +94,11 @@ class Card:
 
         Its server has a certificate like a site's: `server` is the name that no card may have.
         """
-        root = certificates.root(root_certificate)
+        root = certificates.load(root_certificate)
+        vouched = canonical.write([_VOUCHED, *self._facts, self.possession])
         try:
             holder = certificates.holder(self.certificate, root)
-            holder.check(_vouched_part(*self._own(), self.possession), self.vouched)
+            holder.check(vouched, self.vouched)
         except Exception:  # whatever is wrong with a certificate
             raise InputError(
                 f"the card of {self.site} is not vouched for by this federation's authority; ask "
@@ -108,7 +112,7 @@ class Card:
 
     @property
     def text(self) -> str:
-        return canonical.write({"privcal": VERSION, **asdict(self)})
+        return canonical.write({"privcal": CARD_VERSION, **asdict(self)})
 
     @property
     def org(self) -> str:
@@ -125,7 +129,7 @@ class Card:
 
     @property
     def fingerprint(self) -> str:
-        """Of the key in its certificate, as lists of revocations name it."""
+        """The fingerprint of its certificate's key, as lists of revocations name it."""
         return certificates.unverified(self.certificate).fingerprint
 
     @property
@@ -136,16 +140,14 @@ class Card:
     def keys(self) -> tuple[str, str]:
         return self.signing, self.sealing
 
-    def _own(self) -> tuple[str, str, str, int, str]:
+    @property
+    def _facts(self) -> tuple[str, str, str, int, str]:
         return self.site, self.signing, self.sealing, self.made, self.certificate
-
-    def _own_part(self) -> str:
-        return _own_part(*self._own())
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a roster has that the one before it had not."""
+    """The differences between a roster and the one before it."""
 
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
@@ -184,7 +186,7 @@ class Roster:
 
     @classmethod
     def load(cls, path: str | Path) -> Roster:
-        """From a file; whose the cards are, `verify` tells."""
+        """A roster from a file; whose the cards are, `verify` tells."""
         path = Path(path)
         try:
             text = path.read_text("ascii")
@@ -196,19 +198,14 @@ class Roster:
             facts = canonical.read(text.removesuffix("\n"), MAX_SITES * MAX_CARD)
             if set(facts) != {"privcal", "cards"} or not isinstance(facts["cards"], list):
                 raise InputError("it has other parts")
-            if type(facts["privcal"]) is not int or facts["privcal"] != VERSION:
-                raise InputError(f"it is not of version {VERSION}")
+            if type(facts["privcal"]) is not int or facts["privcal"] != CARD_VERSION:
+                raise InputError(f"it is not of version {CARD_VERSION}")
             roster = cls(tuple(map(_card, facts["cards"])))
             if roster.text != text.removesuffix("\n"):
                 raise InputError("it is not sorted")
             return roster
         except ValueError as error:
             raise InputError(f"{path} is not a roster, or damaged: {error}") from None
-
-    @classmethod
-    def of_kit(cls, kit: str | Path) -> Roster:
-        """The roster of a calibrator, which is empty before anything was pinned."""
-        return kept(kit) or cls(())
 
     def save(self, path: str | Path) -> None:
         path = Path(path)
@@ -222,22 +219,22 @@ class Roster:
 
     @property
     def text(self) -> str:
-        cards = [{"privcal": VERSION, **asdict(card)} for card in self.cards]
-        return canonical.write({"privcal": VERSION, "cards": cards})
+        cards = [{"privcal": CARD_VERSION, **asdict(card)} for card in self.cards]
+        return canonical.write({"privcal": CARD_VERSION, "cards": cards})
 
     @cached_property
     def digest(self) -> str:
-        """What owners read to each other: names and keys, whatever was signed when."""
-        said = [_DIGEST, [[card.site, *card.keys] for card in self.cards]]
-        found = hashlib.sha256(canonical.write(said).encode("ascii")).hexdigest()
+        """A digest of names and keys alone, which owners read to each other."""
+        facts = [_DIGEST, [[card.site, *card.keys] for card in self.cards]]
+        digest = hashlib.sha256(canonical.write(facts).encode("ascii")).hexdigest()
         starts = range(0, _GROUPS * _GROUP, _GROUP)
-        return " ".join(found[k : k + _GROUP] for k in starts)
+        return " ".join(digest[k : k + _GROUP] for k in starts)
 
     def card(self, site: str) -> Card | None:
         return next((card for card in self.cards if card.site == site), None)
 
     def since(self, before: Roster) -> Changes:
-        """What is other than in an earlier one."""
+        """The differences from an earlier one."""
         old = {card.site: card.keys for card in before.cards}
         now = {card.site: card.keys for card in self.cards}
         return Changes(
@@ -247,117 +244,30 @@ class Roster:
         )
 
     def verify(self, folder: str | Path) -> None:
-        """Every card, against the root certificate in a participant's folder."""
-        startup = Path(folder) / "startup"
-        server = _server(startup)
+        """InputError unless every card is vouched for by the authority of a participant's folder."""
+        folder = Path(folder)
+        kind: kit.Kind = "calibrator" if kit.is_calibrator(folder) else "site"
+        startup = Startup.read(folder, kind)
         for card in self.cards:
-            card.verify(startup / "rootCA.pem", server=server)
+            card.verify(folder / "startup" / kit.ROOT, server=startup.server)
 
 
-def kept(folder: str | Path) -> Roster | None:
-    """The roster that a site's owner accepted, or a calibrator pinned, if any."""
-    path = _place(folder)
-    return Roster.load(path) if path.exists() else None
+def roster_path(folder: str | Path) -> Path:
+    """The file of the roster that a site's owner accepted, or a calibrator pinned."""
+    folder = Path(folder) if kit.is_calibrator(folder) else Path(folder, "local")
+    return folder / "roster.json"
 
 
-def accept(folder: str | Path, roster: str | Path) -> Changes:
-    """Take a roster for a site, and tell what is other than in the one accepted before.
-
-    Every card must be vouched for, and the site's own must be there with its present keys.
-    """
-    folder = Path(folder)
-    given = Roster.load(roster)
-    given.verify(folder)
-    keys, name = SiteKeys.load(folder), own_name(folder)
-    own = given.card(name)
-    if own is None:
-        raise InputError(
-            f"{name}, this site, is not in {roster}; ask the calibrator to gather it again while "
-            "the site runs"
-        )
-    if own.keys != (keys.public, keys.sealing.public):
-        raise InputError(
-            f"{roster} has other keys for {name}, this site, than it has now; ask the calibrator "
-            f"to take the new ones (privcal federation roster --new-keys {name})"
-        )
-    changes = given.since(kept(folder) or Roster(()))
-    given.save(_place(folder))
-    return changes
-
-
-def pin(kit: str | Path, cards: Iterable[Card], *, rekeyed: Collection[str] = ()) -> Changes:
-    """Add cards to a calibrator's roster, and tell what is new.
-
-    Other keys of a site that is known are taken only if it is named in `rekeyed`: by somebody who
-    asked that site.
-    """
-    before = Roster.of_kit(kit)
-    given = Roster(tuple(cards))
-    given.verify(kit)
-    names = {card.site for card in given.cards}
-    others = tuple(card for card in before.cards if card.site not in names)
-    now = Roster(others + given.cards)
-    changes = now.since(before)
-    if odd := [name for name in changes.rekeyed if name not in rekeyed]:
-        raise InputError(
-            f"{', '.join(odd)} came with other keys than before; ask that site whether it made new "
-            "ones, and only then take them (--new-keys)"
-        )
-    if unknown := [name for name in rekeyed if now.card(name) is None]:
-        known = ", ".join(card.site for card in now.cards)
-        raise InputError(f"there is no site {unknown[0]!r} in the roster; there are {known}")
-    if now != before:
-        now.save(_place(kit))
-    return changes
-
-
-def own_name(folder: str | Path) -> str:
-    """The name in the certificate of a participant's folder."""
-    path = Path(folder) / "startup" / "client.crt"
-    try:
-        return certificates.unverified(path.read_text("ascii")).name
-    except (OSError, ValueError):
-        raise InputError(
-            f"{folder} is not a site's or a calibrator's folder: {path} cannot be read"
-        ) from None
-
-
-def is_calibrators(folder: str | Path) -> bool:
-    """Whether a participant's folder is a calibrator's."""
-    return (Path(folder) / "startup" / "fed_admin.json").is_file()
-
-
-def _place(folder: str | Path) -> Path:
-    folder = Path(folder)
-    return folder / "roster.json" if is_calibrators(folder) else folder / "local" / "roster.json"
-
-
-def _server(startup: Path) -> str:
-    """The name in the server's certificate, as a participant's kit has it."""
-    try:
-        if (startup / "fed_admin.json").is_file():
-            facts = json.loads((startup / "fed_admin.json").read_text("utf-8"))
-            return str(facts["admin"]["server_identity"])
-        facts = json.loads((startup / "fed_client.json").read_text("utf-8"))
-        return str(facts["servers"][0]["identity"])
-    except (OSError, ValueError, LookupError, TypeError):
-        raise InputError(
-            f"{startup} does not say who the server is; get the kit from whoever made it"
-        ) from None
+def stored_roster(folder: str | Path) -> Roster:
+    """A participant's roster, without cards where none was accepted or pinned yet."""
+    path = roster_path(folder)
+    return Roster.load(path) if path.exists() else Roster(())
 
 
 def _card(facts: Any) -> Card:
     names = {"privcal", *Card.__dataclass_fields__}
     if not isinstance(facts, dict) or set(facts) != names:
         raise InputError("a card has other parts")
-    if type(facts["privcal"]) is not int or facts["privcal"] != VERSION:
-        raise InputError(f"a card is not of version {VERSION}")
+    if type(facts["privcal"]) is not int or facts["privcal"] != CARD_VERSION:
+        raise InputError(f"a card is not of version {CARD_VERSION}")
     return Card(**{name: value for name, value in facts.items() if name != "privcal"})
-
-
-def _own_part(*own: str | int) -> str:
-    return canonical.write([_POSSESSION, *own])
-
-
-def _vouched_part(*parts: str | int) -> str:
-    return canonical.write([_VOUCHED, *parts])

@@ -1,4 +1,4 @@
-"""Sealing: what is sealed for a public key is read with its private half alone (HPKE, RFC 9180).
+"""Sealing (HPKE, RFC 9180): a text for a public key is read with the private half alone.
 
 A public key is one text, "suite:base64", so that another suite can be added. The first one joins
 ML-KEM-768 and X25519 and holds as long as either does: what is recorded today must stay closed
@@ -26,16 +26,16 @@ from privcal.errors import InputError
 from privcal.federation.shared.canonical import from_base64, to_base64
 
 HYBRID = "mlkem768-x25519"
-PLAIN = "x25519"
+CLASSICAL = "x25519"
 SUITES = {
     HYBRID: Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM),
-    PLAIN: Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM),
+    CLASSICAL: Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM),
 }
-OVERHEAD = {HYBRID: 1120 + 16, PLAIN: 32 + 16}
+OVERHEAD = {HYBRID: 1120 + 16, CLASSICAL: 32 + 16}
 """Bytes that a sealed text is longer than the text: the encapsulated key and the tag."""
 
-_PRIVATE = {HYBRID: 64 + 32, PLAIN: 32}
-_PUBLIC = {HYBRID: 1184 + 32, PLAIN: 32}
+_PRIVATE = {HYBRID: 64 + 32, CLASSICAL: 32}
+_PUBLIC = {HYBRID: 1184 + 32, CLASSICAL: 32}
 MAX_PUBLIC = 2000
 """Characters of a public key's text: the longest has 1,640."""
 
@@ -49,7 +49,7 @@ class SealingKey:
 
     @classmethod
     def make(cls, suite: str = HYBRID) -> SealingKey:
-        """A new one."""
+        """A new key."""
         raw = X25519PrivateKey.generate().private_bytes_raw()
         if suite == HYBRID:
             raw = MLKEM768PrivateKey.generate().private_bytes_raw() + raw
@@ -57,12 +57,12 @@ class SealingKey:
 
     @classmethod
     def read(cls, secret: Any) -> SealingKey:
-        """From the text that `secret` is."""
+        """A key from the text of its `secret`."""
         return cls(*_split(secret, _PRIVATE))
 
     @property
     def secret(self) -> str:
-        """For the one file that holds it."""
+        """The private half as text, for the one file that holds it."""
         return f"{self.suite}:{to_base64(self._raw)}"
 
     @property
@@ -74,7 +74,7 @@ class SealingKey:
         return f"{self.suite}:{to_base64(raw)}"
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
-        """What was sealed for this key with the same `info`; else a ValueError."""
+        """The text that was sealed for this key with the same `info`; else a ValueError."""
         key: Any = X25519PrivateKey.from_private_bytes(self._raw[-32:])
         if self.suite == HYBRID:
             key = MLKEM768X25519PrivateKey(MLKEM768PrivateKey.from_seed_bytes(self._raw[:64]), key)

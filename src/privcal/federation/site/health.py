@@ -13,11 +13,10 @@ from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
-from privcal.federation.shared.certificates import fingerprint
-from privcal.federation.shared.dates import expiry, own_certificate
-from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.shared.certificates import Holder, expiry, own_certificate
+from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.service import STATUS
-from privcal.federation.site.settings import Site, name_of
+from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
 
 STALE = 60.0
@@ -29,7 +28,7 @@ ROOM = 100 << 20
 
 @dataclass(frozen=True)
 class Sign:
-    """One thing that was looked at."""
+    """One thing that was looked at, and whether it is well."""
 
     what: str
     well: bool
@@ -40,29 +39,33 @@ def look(folder: Path) -> list[Sign]:
     """Everything that keeps a site from answering, or soon will."""
     site = Site.load(folder)
     return [
-        _sign("process", lambda: _running(folder)),
-        _sign("server", lambda: _connected(folder)),
-        _sign("certificate", lambda: _certificate(folder)),
-        _sign("revocations", lambda: _revocations(folder)),
-        _sign("keys", lambda: _keys(folder)),
+        _sign("process", _running, folder),
+        _sign("server", _connected, folder),
+        _sign("certificate", _certificate, folder),
+        _sign("revocations", _revocations, folder),
+        _sign("keys", _keys, folder),
         *(
             sign
-            for number, one in enumerate(site.populations, start=1)
-            for sign in (
-                _sign(_named("data", number, site), lambda one=one: _data(one.data)),  # type: ignore[misc]
-                _sign(_named("ledger", number, site), lambda one=one: _ledger(one.ledger)),  # type: ignore[misc]
-                _sign(_named("disk", number, site), lambda one=one: _disk(one.ledger)),  # type: ignore[misc]
-            )
+            for index, population in enumerate(site.populations, start=1)
+            for sign in _look_at(population, "" if len(site.populations) == 1 else f" {index}")
         ),
-        _sign("timing", lambda: _timing(folder)),
+        _sign("timing", _timing, folder),
     ]
 
 
-def said(folder: Path) -> dict[str, Any]:
-    """What the site's process said last of itself."""
+def _look_at(population: Population, suffix: str) -> list[Sign]:
+    return [
+        _sign(f"data{suffix}", _data, population.data),
+        _sign(f"ledger{suffix}", _ledger, population.ledger),
+        _sign(f"disk{suffix}", _disk, population.ledger),
+    ]
+
+
+def last_status(folder: Path) -> dict[str, Any]:
+    """The last words of the site's process about itself; empty where it does not run."""
     try:
         facts: dict[str, Any] = json.loads((folder / "local" / STATUS).read_text("utf-8"))
-        # Nor is a word from the future believed: a clock may have been set back.
+        # Nothing from the future either: a clock may have been set back.
         fresh = abs(time.time() - facts["time"]) < STALE
         return facts if fresh and _lives(facts["process"]) else {}
     except (OSError, ValueError, LookupError, TypeError):
@@ -78,7 +81,7 @@ def _lives(process: int) -> bool:
 
 
 def ago(moment: float | None) -> str:
-    """How long ago that was, for a person."""
+    """The time since a moment, for a person."""
     if moment is None:
         return "never"
     seconds = max(0, int(time.time() - moment))
@@ -88,26 +91,22 @@ def ago(moment: float | None) -> str:
     return f"{seconds} seconds ago"
 
 
-def _named(what: str, number: int, site: Site) -> str:
-    return what if len(site.populations) == 1 else f"{what} {number}"
-
-
-def _sign(what: str, judge: Callable[[], tuple[bool, str]]) -> Sign:
+def _sign(what: str, judge: Callable[[Path], tuple[bool, str]], path: Path) -> Sign:
     try:
-        return Sign(what, *judge())
+        return Sign(what, *judge(path))
     except (InputError, Refused, OSError) as error:
         return Sign(what, False, str(error))
 
 
 def _running(folder: Path) -> tuple[bool, str]:
-    facts = said(folder)
+    facts = last_status(folder)
     if not facts:
         return False, "the site does not run (privcal site run)"
     return True, f"runs as process {facts['process']}; last asked {ago(facts['last_asked'])}"
 
 
 def _connected(folder: Path) -> tuple[bool, str]:
-    since = said(folder).get("connected_since")
+    since = last_status(folder).get("connected_since")
     return since is not None, (
         "not connected to the server" if since is None else f"connected {ago(since)}"
     )
@@ -126,14 +125,15 @@ def _keys(folder: Path) -> tuple[bool, str]:
 
 def _revocations(folder: Path) -> tuple[bool, str]:
     revoked = revocations.load(folder)  # a damaged one: nobody is answered
-    if revoked.refuses(name_of(folder), fingerprint(own_certificate(folder).public_key())):
+    own = Holder.of(own_certificate(folder))
+    if revoked.refuses(own.name, own.fingerprint):
         return False, "this site's own certificate is revoked: calibrators do not ask it"
     return True, f"list {revoked.number} is here" if revoked.number else "there is no list"
 
 
 def _data(data: Path) -> tuple[bool, str]:
-    there = os.access(data, os.R_OK)
-    return there, f"{data.name} is there" if there else f"{data} is missing or cannot be read"
+    readable = os.access(data, os.R_OK)
+    return readable, f"{data.name} is there" if readable else f"{data} is missing or cannot be read"
 
 
 def _ledger(path: Path) -> tuple[bool, str]:
@@ -155,7 +155,7 @@ def _disk(path: Path) -> tuple[bool, str]:
 
 
 def _timing(folder: Path) -> tuple[bool, str]:
-    slowest = said(folder).get("slowest_answer_in_delays") or 0.0
+    slowest = last_status(folder).get("slowest_answer_in_delays") or 0.0
     if slowest > 1.0:
         return False, (
             f"an answer took {slowest:.1f} delays: how long it takes can tell of the number of "

@@ -1,9 +1,9 @@
 """The process of a site that has the network: it reads no data.
 
 It opens each message, gives what was asked to a child that has the data and no network
-(`privcal.federation.site.worker`), waits until the reply may leave, and seals it for the asker. Nothing
-that arrives is unpacked, imported or run, or kept but for what the ledger and the owner's log say of
-it: what a message can bring about is one of the lines of `Service.answer`.
+(`worker`), waits until the reply may leave, and seals it for the asker. Nothing that arrives is
+unpacked, imported or run, or kept but for what the ledger and the owner's log say of it: what a
+message can bring about is one of the lines of `Service.answer`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from queue import Empty, SimpleQueue
 
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
-from privcal.federation.shared.foreground import foreground, main
-from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.shared.certificates import own_name
 from privcal.federation.shared.messages import (
     Opened,
     Reply,
@@ -33,38 +32,27 @@ from privcal.federation.shared.messages import (
     read_reply,
     seal_reply,
 )
-from privcal.federation.shared.roster import Card, own_name
-from privcal.federation.site import worker
+from privcal.federation.shared.process import PASSED, READY, main, run_until_stopped
+from privcal.federation.site import log
+from privcal.federation.site.keys import SiteKeys
+from privcal.federation.site.roster import own_card
 from privcal.federation.site.settings import DELAY, Site
 from privcal.files import replacing
 
-AT_ONCE = 32
+MAX_REQUESTS = 32
 """Requests that are looked at, or wait for the child, at once; more are told `busy`."""
 
-OF_ONE = 8
-"""Of these, requests of one asker: whoever sends many of them, free of charge, shuts nobody out."""
+MAX_REQUESTS_OF_ONE = 8
+"""The same for one asker: whoever sends many of them, free of charge, shuts nobody out."""
 
-PATIENCE = 600.0
+CHILD_TIMEOUT = 600.0
 """Seconds that the child has for one request; then it is stopped."""
 
-IDLE = 600.0
+CHILD_IDLE = 600.0
 """Seconds without a request after which the child, with its memory, goes away."""
-
-READY = "is connected"
 
 STATUS = "status.json"
 """In `local/`: how the site is, for `privcal site health`."""
-
-PASSED = (
-    "PATH",
-    "PYTHONPATH",
-    "LANG",
-    "LC_ALL",
-    "VIRTUAL_ENV",
-    "PRIVCAL_MARKS",
-    "POLARS_SKIP_CPU_CHECK",
-)
-"""Nothing else of the environment is for the child to know."""
 
 
 class Service:
@@ -75,8 +63,8 @@ class Service:
         self.name = own_name(self.folder)
         SiteKeys.load(self.folder)  # complain now rather than to every asker
         Site.load(self.folder)
-        self._shown: tuple[str, bytes] = ("", b"")
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._card: tuple[str, bytes] = ("", b"")  # the public key that it is for, and its text
+        self._room = threading.BoundedSemaphore(MAX_REQUESTS)
         self._root = str(self.folder / "startup" / "rootCA.pem")
         self._child = Child(self.folder)
         self._turn = threading.Lock()
@@ -84,15 +72,15 @@ class Service:
         self._counting = threading.Lock()
         self.last_asked: float | None = None
         self.slowest = 0.0
-        """Delays that the slowest answer took: above one, how long it took could be seen."""
+        """How many delays the slowest answer took: above one, its time could be seen."""
 
     def answer(self, topic: str, message: bytes) -> bytes:
-        """The reply to a message. Nothing but its own lines gets to the sender."""
+        """The reply to a message: whatever goes wrong, nothing else gets to the sender."""
         try:
             keys = SiteKeys.load(self.folder)  # the owner may have made new ones
-            return self._card(keys) if topic == "card" else self._answer(keys, message)
+            return self._own_card(keys) if topic == "card" else self._answer(keys, message)
         except Exception as error:  # no keys, a disk that is gone
-            worker.note(self.folder, f"a message was not answered: {error}")
+            log.write(self.folder, f"a message was not answered: {log.line(error)}")
             return b""
 
     def _answer(self, keys: SiteKeys, message: bytes) -> bytes:
@@ -106,7 +94,7 @@ class Service:
                 reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
         except (Refused, InputError) as problem:  # nothing was looked at but the message
-            worker.note(self.folder, f"a message was refused: {problem}")
+            log.write(self.folder, f"a message was refused: {log.line(problem)}")
             code = problem.code if isinstance(problem, Refused) else "unavailable"
             return plain_refusal(code, text, keys, self.name).encode()
         finally:
@@ -115,7 +103,7 @@ class Service:
     @contextlib.contextmanager
     def _share(self, asker: str) -> Iterator[None]:
         with self._counting:
-            if self._asking[asker] >= OF_ONE:
+            if self._asking[asker] >= MAX_REQUESTS_OF_ONE:
                 raise Refused("busy")
             self._asking[asker] += 1
         try:
@@ -124,10 +112,10 @@ class Service:
             with self._counting:
                 self._asking[asker] -= 1
 
-    def _card(self, keys: SiteKeys) -> bytes:
-        if self._shown[0] != keys.public:
-            self._shown = (keys.public, Card.of_site(self.folder).text.encode())
-        return self._shown[1]
+    def _own_card(self, keys: SiteKeys) -> bytes:
+        if self._card[0] != keys.public:
+            self._card = (keys.public, own_card(self.folder).text.encode())
+        return self._card[1]
 
     def _reply(self, opened: Opened, arrived: float) -> Reply:
         """The reply, when it may leave."""
@@ -141,13 +129,13 @@ class Service:
                 with self._turn:
                     reply = self._child.ask(opened)
         except Exception as error:  # a damaged list of who is revoked; a child that died
-            worker.note(self.folder, f"{opened.asker}: {error}")
+            log.write(self.folder, f"{opened.asker} was refused: {log.line(error)}")
             reply = Reply(refused="unavailable")
         hold(arrived, self._delay())
         return reply
 
     def _ask_in_turn(self, opened: Opened) -> Reply:
-        """The reply to a question, which has the child for a whole delay, or for several.
+        """The reply to a question, which has the child to itself for a whole delay, or several.
 
         Were the next request looked at as soon as the rows are read, a few dozen questions sent at
         once would add up what each of them took, until it is longer than the delay and shows.
@@ -206,14 +194,14 @@ class Child:
             assert process.stdin is not None
             process.stdin.write(line + "\n")
             process.stdin.flush()
-            reply = self._lines.get(timeout=PATIENCE)
+            reply = self._lines.get(timeout=CHILD_TIMEOUT)
         except (OSError, Empty) as error:
             self.stop()
             raise RuntimeError(f"the child did not answer ({error!r})") from None
         if not reply:
             self.stop()
             raise RuntimeError("the child that reads the data died")
-        self._idle = threading.Timer(IDLE, self._leave)
+        self._idle = threading.Timer(CHILD_IDLE, self._leave)
         self._idle.daemon = True
         self._idle.start()
         return read_reply(reply.strip(), opened.request.length)
@@ -237,7 +225,7 @@ class Child:
             )
             reader.start()
             with contextlib.suppress(Empty):
-                if not self._lines.get(timeout=PATIENCE):  # else it says that it is ready
+                if not self._lines.get(timeout=CHILD_TIMEOUT):  # else it says that it is ready
                     self._lines.put("")  # it died, which whoever asks is told
         return self._process
 
@@ -266,7 +254,7 @@ def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
 
 def run(folder: Path) -> None:
     """Be the site, in the foreground, until stopped."""
-    from privcal.federation.shared.cells import site_cell
+    from privcal.federation.site.cell import site_cell  # FLARE: other commands need it not
 
     with _only_one(folder):
         service = Service(folder)
@@ -276,23 +264,23 @@ def run(folder: Path) -> None:
         def changed(connected: bool) -> None:
             nonlocal since
             since = time.time() if connected else None
-            print(f"{service.name} {READY if connected else 'lost the server'}", flush=True)
-            look()
+            print(f"{service.name} {READY['site'] if connected else 'lost the server'}", flush=True)
+            report()
 
-        def look() -> None:
-            _say(service, since)
+        def report() -> None:
+            _write_status(service, since)
 
         cell.set_cell_connected_cb(lambda _: changed(True))
         cell.set_cell_disconnected_cb(lambda _: changed(False))
         try:
-            foreground(cell, look, look)
+            run_until_stopped(cell, report, report)
         finally:
             service.close()
             with contextlib.suppress(OSError):
                 (service.folder / "local" / STATUS).unlink()
 
 
-def _say(service: Service, since: float | None) -> None:
+def _write_status(service: Service, since: float | None) -> None:
     facts = {
         "time": time.time(),
         "process": os.getpid(),
@@ -306,7 +294,7 @@ def _say(service: Service, since: float | None) -> None:
 
 @contextlib.contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Two processes of one site would take turns in being connected."""
+    """Hold the site's lock: two processes of one site would push each other out."""
     import fcntl
 
     with (folder / "local" / "running.lock").open("w") as lock:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privcal.checks import number, whole
 from privcal.errors import InputError, Refused
-from privcal.federation.authority.hardening import KINDS
-from privcal.federation.shared import keys
-from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.shared.kit import STARTUP_FILE, Startup
+from privcal.federation.site import keys
+from privcal.federation.site.keys import SiteKeys
 from privcal.files import replacing
 from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
@@ -24,7 +25,7 @@ from privcal.sources import warn_of_ids
 SETTINGS = "privcal.toml"
 LEDGER = "privcal.ledger"
 DELAY = 2.0
-MIN_DELAY, MAX_DELAY = 0.1, 600.0
+MIN_DELAY, MAX_DELAY = 0.1, 600
 
 _TEMPLATE = """\
 # What this site answers from, and how. Nothing that arrives from outside can change it.
@@ -63,11 +64,11 @@ class Population:
     max_rows: int | None = None
 
     def source(self, name: str) -> Source:
-        """The source behind it. Its rows are not looked at before a question is charged."""
+        """The source that answers. Its rows are not looked at before a question is charged."""
         ledger = Ledger(self.ledger)
-        here = Data.at(self.data)
+        data = Data.at(self.data)
         for note in map(Data.noted, reversed(ledger.notes())):
-            if here.same_file(note.path):
+            if data.same_file(note.path):
                 return Source(note, ledger=ledger, name=name, max_rows=self.max_rows)
         raise InputError(
             f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
@@ -89,7 +90,7 @@ class Site:
 
     @classmethod
     def load(cls, folder: str | Path) -> Site:
-        """From a site's folder (that of its start-up kit)."""
+        """The settings in a site's folder (that of its start-up kit)."""
         folder = Path(folder)
         path = folder / "local" / SETTINGS
         try:
@@ -104,19 +105,19 @@ class Site:
         rows = table.get("populations")
         if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
             raise InputError(f"{path} must have at least one [[populations]]")
-        found = tuple(_population(row, folder / "local", str(path)) for row in rows)
-        models = [one.model for one in found]
-        if len(found) > 1 and (None in models or len(set(models)) < len(models)):
+        populations = tuple(_population(row, folder / "local", str(path)) for row in rows)
+        models = [population.model for population in populations]
+        if len(models) > 1 and (None in models or len(set(models)) < len(models)):
             raise InputError(f"{path}: each of several [[populations]] needs a model of its own")
-        return cls(folder, found, _delay(table.get("delay", DELAY)))
+        return cls(folder, populations, _delay(table.get("delay", DELAY)))
 
     def population(self, model: str | None) -> Population:
-        """The one that a question about a model is answered from."""
-        for one in self.populations:
-            if one.model is None or one.model == model:
-                return one
+        """The population that a question about a model is answered from."""
+        for population in self.populations:
+            if population.model is None or population.model == model:
+                return population
             if model is None and len(self.populations) == 1:
-                return one
+                return population
         raise Refused("model")
 
 
@@ -136,9 +137,8 @@ def _population(row: dict[str, Any], local: Path, where: str) -> Population:
 def name_of(folder: Path) -> str:
     """A site's name, as its kit says it: the folder may be called otherwise, in a container say."""
     try:
-        startup = json.loads((folder / "startup" / "fed_client.json").read_text("utf-8"))
-        return str(startup["client"]["fqsn"])
-    except (OSError, ValueError, LookupError, TypeError):
+        return Startup.read(folder, "site").name
+    except InputError:
         return folder.resolve().name
 
 
@@ -163,7 +163,7 @@ def init(
     local = folder / "local"
     if not local.is_dir():
         raise InputError(f"{folder} is not a site's folder: it has no local/")
-    for file, kind in KINDS.items():
+    for kind, file in STARTUP_FILE.items():
         if kind != "site" and (folder / "startup" / file).exists():
             raise InputError(f"{folder} is the folder of a {kind}; name that of a site")
     settings = local / SETTINGS
@@ -175,7 +175,7 @@ def init(
     head = _TEMPLATE.format(delay=_delay(delay))
     if has_keys := keys.exist(folder):
         SiteKeys.load(folder)  # say now what is wrong with them, not when there is a ledger
-    text = _told(folder, local / LEDGER, data, policy, person, model, max_rows, warn)
+    text = _settings_of(folder, local / LEDGER, data, policy, person, model, max_rows, warn)
     if not has_keys:
         SiteKeys.make(folder)
     _write(settings, head + text)
@@ -198,26 +198,24 @@ def add(
     """
     site = Site.load(folder)
     local = site.folder / "local"
-    if any(one.model is None for one in site.populations):
+    if any(population.model is None for population in site.populations):
         raise InputError(
             f"{local / SETTINGS} has data for whichever model is asked for: say there which model "
             'they are of (model = "...") before others are added'
         )
-    if any(one.model == model for one in site.populations):
+    if any(population.model == model for population in site.populations):
         raise InputError(f"{local / SETTINGS} has data for model {model!r} already")
-    place = next(
-        path
-        for number in range(2, 1000)
-        if not (path := local / f"privcal-{number}.ledger").exists()
+    ledger = next(
+        path for index in range(2, 1000) if not (path := local / f"privcal-{index}.ledger").exists()
     )
-    text = _told(site.folder, place, data, policy, person, model, max_rows, warn)
+    text = _settings_of(site.folder, ledger, data, policy, person, model, max_rows, warn)
     _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
     return Site.load(folder)
 
 
-def _told(
+def _settings_of(
     folder: Path,
-    place: Path,
+    new_ledger: Path,
     data: str | Path,
     policy: Policy | None,
     person: str | None,
@@ -225,20 +223,11 @@ def _told(
     max_rows: int | None,
     warn: Callable[[str], None] | None,
 ) -> str:
-    """What the settings say of data, which are checked, and have a ledger afterwards."""
+    """The lines of the settings for some data, which are checked, and have a ledger afterwards."""
     max_rows = _max_rows(max_rows)
     rows = Data.at(data, person=person)
     ledger = opening.find(rows)
-    if ledger is not None and (policy is not None or person is not None):
-        raise InputError(
-            f"{data} has the ledger {ledger.path} with rules of its own: leave --epsilon and all "
-            "other rules out to use it, and change them with privcal ledger policy"
-        )
-    if ledger is None and policy is None:
-        raise InputError(
-            f"{data} has no ledger yet: say with --epsilon what it may spend in all; if these are "
-            "people of data that have one, attach it there instead (privcal ledger attach)"
-        )
+    _check_ledger(ledger, folder, rows, policy, person)
     if ledger is not None:
         rows = next(note for note in opening.notes_of(rows))
     scores = rows.read(strict=True)
@@ -247,15 +236,41 @@ def _told(
     if ledger is None:
         if warn is not None:
             warn_of_ids(rows.path, person, None, warn)
-        ledger = opening.create(rows, scores, policy, at=place, name=name_of(folder), warn=warn)
+        name = name_of(folder)
+        ledger = opening.create(rows, scores, policy, at=new_ledger, name=name, warn=warn)
     model = model or ledger.policy.model
+    own = ledger.path == new_ledger.resolve()
     text = _POPULATION.format(
-        data=_quoted(rows.path),
-        ledger=_quoted(place.name if ledger.path == place.resolve() else ledger.path),
+        data=_quoted(rows.path), ledger=_quoted(new_ledger.name if own else ledger.path)
     )
     if model is not None:
         text += _MODEL.format(model=_quoted(model))
     return text if max_rows is None else text + _MAX_ROWS.format(max_rows=max_rows)
+
+
+def _check_ledger(
+    ledger: Ledger | None, folder: Path, data: Data, policy: Policy | None, person: str | None
+) -> None:
+    """InputError where a site cannot answer from data with this ledger, or without one."""
+    if ledger is None:
+        if policy is None:
+            raise InputError(
+                f"{data} has no ledger yet: say with --epsilon what it may spend in all; if these "
+                "are people of data that have one, attach it there instead (privcal ledger attach)"
+            )
+        return
+    if policy is not None or person is not None:
+        raise InputError(
+            f"{data} has the ledger {ledger.path} with rules of its own: leave --epsilon and all "
+            "other rules out to use it, and change them with privcal ledger policy"
+        )
+    assert ledger.path is not None
+    local = ledger.path.parent
+    if (local / SETTINGS).exists() and local != (folder / "local").resolve():
+        raise InputError(
+            f"{data} has the ledger {ledger.path}, in the folder of another site; if this kit "
+            f"takes its place, move the ledger to {opening.ledger_path(data)} first"
+        )
 
 
 def _write(settings: Path, text: str) -> None:
@@ -282,14 +297,8 @@ def _quoted(path: str | Path | None) -> str:
 
 
 def _delay(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"delay must be a number of seconds, not {value!r}")
-    if not MIN_DELAY <= value <= MAX_DELAY:
-        raise InputError(f"delay must be from {MIN_DELAY} to {MAX_DELAY:g} seconds, not {value}")
-    return float(value)
+    return number("delay (seconds)", value, MIN_DELAY, MAX_DELAY)
 
 
 def _max_rows(value: Any) -> int | None:
-    if value is not None and (type(value) is not int or not 1 <= value < 2**31):
-        raise InputError(f"max_rows must be a whole number of at least 1, not {value!r}")
-    return value
+    return None if value is None else whole("max_rows", value, 1, 2**31 - 1)

@@ -16,8 +16,8 @@ import privcal
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.shared import keys
-from privcal.federation.shared.foreground import Once
+from privcal.federation.shared.process import Once
+from privcal.federation.site import keys
 from privcal.federation.site import settings as site
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import SERVER
@@ -48,9 +48,9 @@ def test_a_site_that_runs_already_or_has_no_keys_says_so_in_one_sentence(
     with (folder / "local" / "running.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = (2, f"error: {folder} runs already; stop that process first\n")
-        assert fails("service", folder) == told
+        assert fails("site.service", folder) == told
     keys.destroy(folder)
-    code, said = fails("service", folder)
+    code, said = fails("site.service", folder)
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("error: cannot read the site's keys")
 

@@ -11,8 +11,9 @@ import numpy as np
 from privcal.datasets import cifar10c
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
-from privcal.federation.shared import roster
+from privcal.federation.calibrator.roster import pin
 from privcal.federation.site import settings as site
+from privcal.federation.site.roster import accept, own_card
 from privcal.privacy.policy import Policy
 
 SITES = 4
@@ -44,24 +45,24 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
             data.chmod(0o600)
             rules = Policy(EPSILON, model=MODEL)
             site.init(folder / member.name, data, rules, warn=lambda text: None)  # bundled rows
-        meet(folder, project)
+        exchange_keys(folder, project)
     except BaseException:
         shutil.rmtree(folder)  # half a federation would look like a whole one
         raise
     return made
 
 
-def meet(kits: Path, project: Project) -> None:
-    """Everybody has everybody's keys, as if their owners had met."""
+def exchange_keys(kits: Path, project: Project) -> None:
+    """Give everybody everybody's keys, as if their owners had met."""
     sites = [kits / member.name for member in project.sites]
     for calibrator in project.calibrators:
-        roster.pin(kits / calibrator.name, [roster.Card.of_site(folder) for folder in sites])
+        pin(kits / calibrator.name, [own_card(folder) for folder in sites])
         for folder in sites:
-            roster.accept(folder, kits / calibrator.name / "roster.json")
+            accept(folder, kits / calibrator.name / "roster.json")
 
 
 def free_port() -> int:
-    """One of this machine that nobody listens at just now."""
+    """A port of this machine that nobody listens at just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

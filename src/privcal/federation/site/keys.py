@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privcal.errors import InputError
 from privcal.federation.shared import canonical
@@ -25,7 +23,7 @@ from privcal.federation.shared.canonical import from_base64, to_base64
 from privcal.federation.shared.sealing import SealingKey
 from privcal.files import replacing
 
-FORMAT = 1
+KEYS_FORMAT = 1
 _FILE = Path("local", "keys", "site.key")
 
 
@@ -41,7 +39,7 @@ class SiteKeys:
     @classmethod
     def make(cls, folder: str | Path) -> SiteKeys:
         """New keys for the site in `folder`, which must have none."""
-        path, keys = _closed_place(folder), _fresh()
+        path, keys = _closed_path(folder), _fresh()
         try:
             _write_new(path, keys._text())
         except FileExistsError:
@@ -67,7 +65,10 @@ class SiteKeys:
             raise _damaged(path) from None
         try:
             facts = canonical.read(text, 10_000)
-            if set(facts) != {"format", "made", "sealing", "signing"} or facts["format"] != FORMAT:
+            if (
+                set(facts) != {"format", "made", "sealing", "signing"}
+                or facts["format"] != KEYS_FORMAT
+            ):
                 raise InputError("it has other parts")
             if type(facts["made"]) is not int:
                 raise InputError("its date is odd")
@@ -87,7 +88,7 @@ class SiteKeys:
     def _text(self) -> str:
         return canonical.write(
             {
-                "format": FORMAT,
+                "format": KEYS_FORMAT,
                 "made": self.made,
                 "sealing": self.sealing.secret,
                 "signing": to_base64(self._signing.private_bytes_raw()),
@@ -105,7 +106,7 @@ def exist(folder: str | Path) -> bool:
 
 def rotate(folder: str | Path) -> SiteKeys:
     """New keys in place of the old, whatever their state; these are overwritten."""
-    path, keys = _closed_place(folder), _fresh()
+    path, keys = _closed_path(folder), _fresh()
     if not path.exists():  # destroyed before
         return SiteKeys.make(folder)
     try:
@@ -128,36 +129,6 @@ def destroy(folder: str | Path) -> None:
         raise InputError(f"cannot remove {path}: {error.strerror}") from None
 
 
-def check_signing(public: str) -> str:
-    """A public signing key for which nobody can sign but who has the private half.
-
-    Keys of low order parse too, and anyone can sign for them. A point (x, y) of Ed25519 is the
-    point u = (1 + y)/(1 − y) of X25519, which refuses those of low order.
-    """
-    raw = from_base64(public, 32)
-    prime = 2**255 - 19
-    y = int.from_bytes(raw, "little") & (2**255 - 1)
-    if y >= prime:
-        raise InputError("a signing key has one spelling")
-    u = (1 + y) * pow(1 - y, prime - 2, prime) % prime
-    try:
-        Ed25519PublicKey.from_public_bytes(raw)
-        point = X25519PublicKey.from_public_bytes(u.to_bytes(32, "little"))
-        X25519PrivateKey.generate().exchange(point)
-    except ValueError:
-        raise InputError("a signing key is not one that can be relied on") from None
-    return public
-
-
-def check_signature(public: str, text: str, signature: object) -> None:
-    """ValueError unless whoever has the private half of `public` signed `text`."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(from_base64(public, 32))
-        key.verify(from_base64(signature, 64), text.encode("utf-8"))
-    except (InvalidSignature, ValueError):
-        raise ValueError("its signature is not right") from None
-
-
 def _fresh() -> SiteKeys:
     return SiteKeys(Ed25519PrivateKey.generate(), SealingKey.make(), int(time.time()))
 
@@ -166,8 +137,8 @@ def _damaged(path: Path) -> InputError:
     return InputError(f"{path} is damaged; make new keys with privcal site keys rotate")
 
 
-def _closed_place(folder: str | Path) -> Path:
-    """Where the keys of a site go: a folder that nobody else may enter."""
+def _closed_path(folder: str | Path) -> Path:
+    """The file of a site's keys, in a folder that nobody else may enter."""
     path = Path(folder) / _FILE
     if not path.parent.parent.is_dir():
         raise InputError(f"{folder} is not a site's folder: it has no local/")
@@ -190,11 +161,11 @@ def _write_new(path: Path, text: str) -> None:
 def _check_closed(path: Path) -> None:
     if os.name != "posix":
         return
-    for place in (path.parent, path):
-        if place.stat().st_mode & 0o077:
+    for opened in (path.parent, path):
+        if opened.stat().st_mode & 0o077:
             raise InputError(
-                f"{place} is open to other accounts; if nobody can have read it, close it with "
-                f"chmod go= {place}, else make new keys with privcal site keys rotate"
+                f"{opened} is open to other accounts; if nobody can have read it, close it with "
+                f"chmod go= {opened}, else make new keys with privcal site keys rotate"
             )
 
 

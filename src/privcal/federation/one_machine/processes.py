@@ -1,44 +1,35 @@
-"""A federation's server and sites as processes of this machine: start, stop, see."""
+"""A federation's server and sites as processes of this machine: start, stop, list."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from privcal.documents import write_document
 from privcal.errors import InputError
-from privcal.federation import server
 from privcal.federation.authority.kits import load
-from privcal.federation.site import service
-from privcal.files import replacing
+from privcal.federation.shared.kit import Kind
+from privcal.federation.shared.process import MODULE, READY, command, environment
 
 PIDS = "processes.json"
 OUTPUT = "output.txt"
 MAX_OUTPUT = 1 << 20
-_SERVER = "privcal.federation.server"
-_SITE = "privcal.federation.site.service"
 _ANY = "privcal.federation."  # the children that read data too
-_READY = {_SERVER: server.READY, _SITE: service.READY}
-# Nothing else of the caller's environment is for a participant to know.
-_PASSED = (*service.PASSED, "SSL_CERT_FILE")
 
 
 @dataclass(frozen=True)
 class _Participant:
-    name: str
+    kind: Kind
     folder: Path
-    module: str
 
     @property
-    def command(self) -> list[str]:
-        # -P: nothing is imported from the folder it is started in.
-        return [sys.executable, "-u", "-P", "-m", self.module, str(self.folder)]
+    def name(self) -> str:
+        return self.folder.name
 
 
 @dataclass(frozen=True)
@@ -46,21 +37,8 @@ class _Starting:
     participant: _Participant
     process: subprocess.Popen[bytes] | None
     """None where it runs already."""
-    before: int
-    """How much it had said by then."""
-
-
-def be(folder: Path, kind: str) -> None:
-    """Become a participant: this process, in the foreground, with an environment of its own."""
-    folder = folder.resolve()
-    if not (
-        folder / "startup" / ("fed_client.json" if kind == "site" else "fed_server.json")
-    ).is_file():
-        raise InputError(f"{folder} is not a {kind}'s start-up kit")
-    participant = _Participant(folder.name, folder, _SITE if kind == "site" else _SERVER)
-    os.umask(0o077)
-    os.chdir(folder)
-    os.execve(sys.executable, participant.command, _environment(folder))
+    output_before: int
+    """The size of its output when it was started."""
 
 
 def up(
@@ -72,7 +50,7 @@ def up(
     """
     kits = kits.resolve()
     wanted = _participants(kits, sites, server)
-    alive = {p.name for p in wanted if _mains(p)}
+    alive = {p.name for p in wanted if _pids(p)}
     starting: list[_Starting] = []
     # Sites that outlived their server will say so when they have found the new one.
     lost = server and wanted[0].name not in alive
@@ -86,28 +64,36 @@ def up(
                 starting.append(_Starting(participant, None, size))
         _wait(starting, timeout)
     except BaseException:
-        _stop([one.participant.folder for one in starting if one.process is not None])
+        _stop([s.participant.folder for s in starting if s.process is not None])
         raise
     finally:
         pids = running(kits)
-        with replacing(kits / PIDS) as part:
-            part.write_text(json.dumps(pids, indent=2) + "\n", "utf-8")
+        write_document(kits / PIDS, pids)
     return pids
 
 
-def down(kits: Path) -> int:
-    """Stop every process of a folder's participants; how many there were."""
+def down(kits: Path, warn: Callable[[str], None] = lambda text: None) -> int:
+    """Stop every process of a folder's participants; how many there were.
+
+    What runs is found in the table of processes: it is stopped whatever became of its folder.
+    """
     kits = kits.resolve()
-    count = _stop([p.folder for p in _participants(kits, None, True)])
+    folders = {Path(w) for _, words in _all_processes() for w in words if Path(w).parent == kits}
+    try:
+        load(kits)
+    except InputError as error:
+        if not folders:
+            raise
+        warn(str(error))
+    count = _stop(folders)
     (kits / PIDS).unlink(missing_ok=True)
     return count
 
 
 def running(kits: Path) -> dict[str, int]:
     """Name and process id of each participant that runs here."""
-    kits = kits.resolve()
-    found = {p.name: _mains(p) for p in _participants(kits, None, True)}
-    return {name: pids[0] for name, pids in found.items() if pids}
+    pids = {p.name: _pids(p) for p in _participants(kits.resolve(), None, True)}
+    return {name: numbers[0] for name, numbers in pids.items() if numbers}
 
 
 def _participants(kits: Path, sites: Sequence[str] | None, server: bool) -> list[_Participant]:
@@ -115,25 +101,14 @@ def _participants(kits: Path, sites: Sequence[str] | None, server: bool) -> list
     known = [member.name for member in project.sites]
     if unknown := [name for name in sites or () if name not in known]:
         raise InputError(f"{kits} has no site {unknown[0]!r}; it has {', '.join(known)}")
-    host = project.server.name
-    found = [_Participant(host, kits / host, _SERVER)] if server else []
-    names = known if sites is None else sites
-    found += [_Participant(name, kits / name, _SITE) for name in names]
-    for participant in found:
+    participants = [_Participant("server", kits / project.server.name)] if server else []
+    participants += [
+        _Participant("site", kits / name) for name in (known if sites is None else sites)
+    ]
+    for participant in participants:
         if not (participant.folder / "startup").is_dir():
             raise InputError(f"{participant.folder} is missing; name the sites that are here")
-    return found
-
-
-def _environment(folder: Path) -> Mapping[str, str]:
-    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    for variable, name in (("HOME", "home"), ("TMPDIR", "tmp")):
-        (folder / name).mkdir(mode=0o700, exist_ok=True)
-        environment[variable] = str(folder / name)
-    if path := environment.get("PYTHONPATH"):  # what it says is seen from here
-        places = [os.path.abspath(place) for place in path.split(os.pathsep) if place]
-        environment["PYTHONPATH"] = os.pathsep.join(places)
-    return environment
+    return participants
 
 
 def _start(participant: _Participant) -> _Starting:
@@ -145,9 +120,9 @@ def _start(participant: _Participant) -> _Starting:
     before = os.fstat(output).st_size
     try:
         process = subprocess.Popen(
-            participant.command,
+            command(participant.kind, folder),
             cwd=folder,
-            env=_environment(folder),
+            env=environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -160,17 +135,17 @@ def _start(participant: _Participant) -> _Starting:
 
 
 def _wait(starting: Iterable[_Starting], timeout: float) -> None:
-    """Until each has said, since it was started, that it is ready."""
+    """Return when each has printed, since it was started, that it is ready."""
     end = time.monotonic() + timeout
-    for one in starting:
-        participant = one.participant
+    for start in starting:
+        participant = start.participant
         path = participant.folder / OUTPUT
         while True:
-            # First: what it said last must be read.
-            gone = one.process is not None and one.process.poll() is not None
+            # First: what it printed last must be read.
+            gone = start.process is not None and start.process.poll() is not None
             with path.open("rb") as output:
-                output.seek(one.before)
-                if _READY[participant.module].encode() in output.read():
+                output.seek(start.output_before)
+                if READY[participant.kind].encode() in output.read():
                     break
             if gone:
                 raise InputError(f"{participant.name} stopped while starting; see {path}")
@@ -181,13 +156,14 @@ def _wait(starting: Iterable[_Starting], timeout: float) -> None:
             time.sleep(0.1)
 
 
-def _mains(participant: _Participant) -> list[int]:
+def _pids(participant: _Participant) -> list[int]:
     """The participant's own process, without its children."""
-    return [pid for pid, words in _processes([participant.folder]) if participant.module in words]
+    module = MODULE[participant.kind]
+    return [pid for pid, words in _processes([participant.folder]) if module in words]
 
 
-def _stop(folders: Sequence[Path]) -> int:
-    """Ask, then kill, until nothing of these folders is left."""
+def _stop(folders: Collection[Path]) -> int:
+    """Ask, then kill, until nothing of these folders is left; how many processes there were."""
     count = len(_processes(folders))
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
         end = time.monotonic() + patience
@@ -205,18 +181,23 @@ def _stop(folders: Sequence[Path]) -> int:
     raise InputError(f"processes {', '.join(str(pid) for pid, _ in left)} could not be stopped")
 
 
-def _processes(folders: Sequence[Path]) -> list[tuple[int, list[str]]]:
-    """The processes of these folders' participants, children included.
+def _processes(folders: Collection[Path]) -> list[tuple[int, list[str]]]:
+    """The processes of these folders' participants, children included, with their command lines."""
+    names = {str(folder) for folder in folders}
+    return [(pid, words) for pid, words in _all_processes() if names & set(words)]
+
+
+def _all_processes() -> list[tuple[int, list[str]]]:
+    """All processes of federations on this machine.
 
     By command line, not by recorded numbers: those are lost in a crash, and are given to others.
     """
-    places = {str(folder) for folder in folders}
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = entry.read_bytes().decode(errors="replace").split("\0")
         except OSError:  # gone, or another user's
             continue
-        if places & set(words) and any(word.startswith(_ANY) for word in words):
-            found.append((int(entry.parent.name), words))
-    return found
+        if any(word.startswith(_ANY) for word in words):
+            processes.append((int(entry.parent.name), words))
+    return processes

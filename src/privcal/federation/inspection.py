@@ -1,9 +1,9 @@
 """Is a participant's folder closed? One finding for each rule, in plain words.
 
-What a site or the server takes from the network is fixed in code (`privcal.federation.shared.cells`), and
-no file of a kit can open it. What is looked at here is what a folder can spoil: keys that others
-can read, things that would start FLARE's own programs, certificates that run out, and at a site
-its keys, ledgers and their marks.
+What a site or the server takes from the network is fixed in code (`shared.cells`), and no file of a
+kit can open it. This looks at what a folder can spoil: keys that others can read, things that would
+start FLARE's own programs, certificates that run out, and at a site its keys, ledgers and their
+marks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from privcal.errors import InputError, Refused
-from privcal.federation.authority.hardening import KINDS, STARTUP
 from privcal.federation.shared import revocations
-from privcal.federation.shared.certificates import fingerprint
-from privcal.federation.shared.dates import expiry, own_certificate, unfitting
-from privcal.federation.shared.keys import SiteKeys
+from privcal.federation.shared.certificates import expiry, fingerprint, mismatch, own_certificate
+from privcal.federation.shared.kit import Startup, contents, kind_of
+from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.settings import SETTINGS, Site
 from privcal.privacy.ledger import Ledger
 
@@ -28,7 +27,7 @@ FLARE = "2.9."
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found: `sentence` says it, `remedy` what to do about it."""
+    """The finding of one rule: a sentence, and what to do about it."""
 
     rule: str
     ok: bool
@@ -45,22 +44,12 @@ def closed(findings: list[Finding]) -> bool:
 
 def check(folder: Path) -> list[Finding]:
     """Everything that is looked at in a participant's folder, what is open and what is not."""
-    kind = kind_of(folder)
-    return [_find(rule, folder) for rule in _RULES[kind]]
+    site = kind_of(folder) == "site"
+    return [_find(rule, folder) for rule in _RULES if site or not rule.for_sites]
 
 
-def kind_of(folder: Path) -> str:
-    """Whose folder it is: a site's, the server's or a calibrator's."""
-    found = [kind for name, kind in KINDS.items() if (folder / "startup" / name).is_file()]
-    if len(found) != 1:
-        raise InputError(
-            f"{folder} is not a participant's folder: startup/ must hold one of {', '.join(KINDS)}"
-        )
-    return found[0]
-
-
-def _nothing(folder: Path) -> str:
-    return ""
+Look = Callable[[Path], str]
+"""A look at a folder: a sentence that says what is open there; empty where nothing is."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +57,22 @@ class _Rule:
     name: str
     good: str  # the sentence where it holds
     remedy: str
-    wrong: Callable[[Path], str]  # what is open; nothing: an empty sentence
-    soon: Callable[[Path], str] = _nothing  # what will be
+    wrong: Look
+    soon: Look  # what will be wrong
+    for_sites: bool
+
+
+_RULES: list[_Rule] = []
+
+
+def _rule(
+    name: str, good: str, remedy: str, soon: Look = lambda folder: "", for_sites: bool = False
+) -> Callable[[Look], Look]:
+    def register(wrong: Look) -> Look:
+        _RULES.append(_Rule(name, good, remedy, wrong, soon, for_sites))
+        return wrong
+
+    return register
 
 
 def _find(rule: _Rule, folder: Path) -> Finding:
@@ -78,30 +81,36 @@ def _find(rule: _Rule, folder: Path) -> Finding:
         soon = "" if wrong else rule.soon(folder)
     except (InputError, Refused, OSError) as error:
         wrong, soon = str(error), ""
-    said = wrong or soon
-    return Finding(
-        rule.name, not wrong, said or rule.good, rule.remedy if said else "", warn=bool(soon)
-    )
+    trouble = wrong or soon
+    remedy = rule.remedy if trouble else ""
+    return Finding(rule.name, not wrong, trouble or rule.good, remedy, warn=bool(soon))
 
 
 # --- every kit ---------------------------------------------------------------------------
 
 
+@_rule(
+    "start-up file",
+    "the start-up file says who this is and where the server is",
+    "take the file from a fresh kit",
+)
 def _startup(folder: Path) -> str:
-    from privcal.federation.shared.cells import Startup
-
-    [file] = [name for name, kind in KINDS.items() if kind == kind_of(folder)]
-    startup = Startup.read(folder, file)
-    for path in startup.files:
+    startup = Startup.read(folder, kind_of(folder))
+    for path in (startup.key, startup.certificate, startup.root):
         if not Path(path).is_file():
             return f"startup/{Path(path).name} is missing"
     return ""
 
 
+@_rule(
+    "nothing to run",
+    "nothing here starts FLARE's own programs, which take jobs and commands",
+    "remove it; if the kit is of an earlier version, ask for a fresh one",
+)
 def _nothing_to_run(folder: Path) -> str:
     kind = kind_of(folder)
     for path in sorted((folder / "startup").iterdir()):
-        if path.name not in STARTUP[kind]:
+        if path.name not in contents(kind):
             return f"startup/{path.name} is no part of this kit"
     for name in ("resources.json", "authorization.json", "custom"):
         for path in sorted((folder / "local").glob(f"{name}*")):
@@ -111,18 +120,22 @@ def _nothing_to_run(folder: Path) -> str:
     return ""
 
 
+@_rule(
+    "FLARE",
+    f"FLARE {FLARE}x carries the messages",
+    f"install FLARE {FLARE}x (pip install 'privcal[federation]')",
+)
 def _flare(folder: Path) -> str:
     try:
-        found = version("nvflare")
+        installed = version("nvflare")
     except PackageNotFoundError:
         return "FLARE is not installed here"
-    return (
-        ""
-        if found.startswith(FLARE)
-        else f"FLARE {found} is installed, and this was tried with {FLARE}x"
-    )
+    if installed.startswith(FLARE):
+        return ""
+    return f"FLARE {installed} is installed, and this was tried with {FLARE}x"
 
 
+@_rule("private files", "keys and settings are the owner's alone", "chmod -R go-rwx the folder")
 def _private(folder: Path) -> str:
     keys = sorted((folder / "startup").glob("*.key"))
     if not keys:
@@ -137,6 +150,7 @@ def _private(folder: Path) -> str:
 
 
 def _deciding(folder: Path) -> Iterator[Path]:
+    """The files that decide who somebody is and what they answer, and their folders."""
     yield from (folder, folder / "startup")
     yield from (folder / "startup").iterdir()
     if (folder / "local").is_dir():
@@ -145,6 +159,11 @@ def _deciding(folder: Path) -> Iterator[Path]:
             yield from (folder / "local").glob(pattern)
 
 
+@_rule(
+    "authority",
+    "the certificate authority's key is not here",
+    "move it away, see ca/README.txt",
+)
 def _authority(folder: Path) -> str:
     for path in (folder / "state", folder / "ca", folder / "cert.json"):
         if path.exists():
@@ -154,6 +173,28 @@ def _authority(folder: Path) -> str:
     return ""
 
 
+_rule(
+    "certificate",
+    "the certificate is this federation's, and its key is here",
+    "put the .crt and the .key that were made together into startup/",
+)(mismatch)
+
+
+@_rule(
+    "dates",
+    "the certificates are good for more than 30 days",
+    "ask whoever keeps the certificate authority to renew it (privcal federation renew)",
+    soon=lambda folder: expiry(folder).soon,
+)
+def _dates(folder: Path) -> str:
+    return expiry(folder).expired
+
+
+@_rule(
+    "revocations",
+    "the list of revocations is whole, or there is none",
+    "install the newest list (privcal federation revocations); if it is you who are revoked, ask why",
+)
 def _revoked(folder: Path) -> str:
     key = fingerprint(own_certificate(folder).public_key())
     refused = revocations.load(folder).refuses("", key)
@@ -167,22 +208,41 @@ def _is_set_up(folder: Path) -> bool:
     return (folder / "local" / SETTINGS).exists()
 
 
+@_rule(
+    "settings",
+    "the settings can be read, or there are none yet",
+    "mend the file, as privcal site init wrote it",
+    for_sites=True,
+)
 def _settings(folder: Path) -> str:
     if _is_set_up(folder):
         Site.load(folder)
     return ""
 
 
+@_rule(
+    "own keys",
+    "the site's own keys are its owner's alone, or it is not set up yet",
+    "run privcal site keys rotate, and tell the calibrators to take the new keys",
+    for_sites=True,
+)
 def _keys(folder: Path) -> str:
     if _is_set_up(folder):
         SiteKeys.load(folder)
     return ""
 
 
+@_rule(
+    "ledgers",
+    "each ledger is as its high-water mark says, or there is none yet",
+    "run the site with the account that made the ledger, or privcal ledger reconcile",
+    for_sites=True,
+)
 def _ledgers(folder: Path) -> str:
     if not _is_set_up(folder):
         return ""
-    return next(filter(None, (_ledger(one.ledger) for one in Site.load(folder).populations)), "")
+    ledgers = (_ledger(population.ledger) for population in Site.load(folder).populations)
+    return next(filter(None, ledgers), "")
 
 
 def _ledger(path: Path) -> str:
@@ -190,7 +250,10 @@ def _ledger(path: Path) -> str:
     try:
         marks = ledger.facts.marks
         if marks is None or not Path(marks).is_file():
-            return f"the high-water marks of {path.name} are not at {marks}: this account cannot see them, or they are lost"
+            return (
+                f"the high-water marks of {path.name} are not at {marks}: this account cannot see "
+                "them, or they are lost"
+            )
         if not ledger.in_step:
             return (
                 f"{path.name} is not what its high-water mark says; the site refuses every question"
@@ -198,25 +261,3 @@ def _ledger(path: Path) -> str:
     except Refused as refusal:
         return f"{path.name} cannot be used ({refusal})"
     return ""
-
-
-_KIT = [
-    _Rule("start-up file", "the start-up file says who this is and where the server is", "take the file from a fresh kit", _startup),
-    _Rule("nothing to run", "nothing here starts FLARE's own programs, which take jobs and commands", "remove it; if the kit is of an earlier version, ask for a fresh one", _nothing_to_run),
-    _Rule("FLARE", f"FLARE {FLARE}x carries the messages", f"install FLARE {FLARE}x (pip install 'privcal[federation]')", _flare),
-    _Rule("private files", "keys and settings are the owner's alone", "chmod -R go-rwx the folder", _private),
-    _Rule("authority", "the certificate authority's key is not here", "move it away, see ca/README.txt", _authority),
-    _Rule("certificate", "the certificate is this federation's, and its key is here", "put the .crt and the .key that were made together into startup/", unfitting),
-    _Rule("dates", "the certificates are good for more than 30 days", "ask whoever keeps the certificate authority to renew it (privcal federation renew)", lambda folder: expiry(folder).expired, lambda folder: expiry(folder).soon),
-    _Rule("revocations", "the list of revocations is whole, or there is none", "install the newest list (privcal federation revocations); if it is you who are revoked, ask why", _revoked),
-]  # fmt: skip
-_RULES: dict[str, list[_Rule]] = {
-    "site": [
-        *_KIT,
-        _Rule("settings", "the settings can be read, or there are none yet", "mend the file, as privcal site init wrote it", _settings),
-        _Rule("own keys", "the site's own keys are its owner's alone, or it is not set up yet", "run privcal site keys rotate, and tell the calibrators to take the new keys", _keys),
-        _Rule("ledgers", "each ledger is as its high-water mark says, or there is none yet", "run the site with the account that made the ledger, or privcal ledger reconcile", _ledgers),
-    ],
-    "server": _KIT,
-    "calibrator": _KIT,
-}  # fmt: skip
