@@ -447,7 +447,7 @@ class _Run:
         answered = [
             Answered(
                 asked.query,
-                to_nano(asked.epsilon),
+                asked.question.nano_epsilon,
                 {name: asked.answers[name] for name in self.present},
             )
             for asked in self.asked

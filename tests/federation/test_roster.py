@@ -20,7 +20,7 @@ from privcal.errors import InputError
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.cli.site_roster import app, keys_app
+from privcal.cli.app import app
 from privcal.federation.calibrator.roster import pin
 from privcal.federation.shared import certificates
 from privcal.federation.shared.roster import Card, Changes, Roster, stored_roster
@@ -413,14 +413,14 @@ def test_a_new_site_with_a_key_of_a_known_one_is_not_pinned(kits: Path) -> None:
 # --- commands -------------------------------------------------------------------------------
 
 
-def run(which: Any, *words: Any) -> Any:
-    return CliRunner().invoke(which, list(map(str, words)))
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["site", *map(str, words)])
 
 
 def test_the_commands_take_a_roster_and_show_it(kits: Path) -> None:
     pin(kits / ANN, [own_card(kits / name) for name in SITES])
     digest = stored_roster(kits / ANN).digest
-    taken = run(app, "accept", kits / "site-1", kits / ANN / "roster.json", "--json")
+    taken = run("roster", "accept", kits / "site-1", kits / ANN / "roster.json", "--json")
     assert json.loads(taken.stdout) == {
         "digest": digest,
         "new": list(SITES),
@@ -428,34 +428,34 @@ def test_the_commands_take_a_roster_and_show_it(kits: Path) -> None:
         "rekeyed": [],
     }
     for folder in (kits / ANN, kits / "site-1"):
-        shown = run(app, "show", folder)
+        shown = run("roster", "show", folder)
         assert digest in shown.stdout
         assert "org_2" in shown.stdout
-        facts = json.loads(run(app, "show", folder, "--json").stdout)
+        facts = json.loads(run("roster", "show", folder, "--json").stdout)
         assert facts["digest"] == digest
         assert [site["site"] for site in facts["sites"]] == list(SITES)
-    again = run(app, "accept", kits / "site-1", kits / ANN / "roster.json")
+    again = run("roster", "accept", kits / "site-1", kits / ANN / "roster.json")
     assert "the same sites with the same keys" in again.stdout
 
 
 def test_the_commands_rotate_and_destroy_keys_and_say_so(kits: Path) -> None:
     before = SiteKeys.load(kits / "site-2")
     accept(kits / "site-1", roster_file(kits))
-    rotated = run(keys_app, "rotate", kits / "site-2", "--json")
+    rotated = run("keys", "rotate", kits / "site-2", "--json")
     assert set(json.loads(rotated.stdout)) == {"site", "made", "suite"}
     now = SiteKeys.load(kits / "site-2")
     assert now.public != before.public
-    changed = run(app, "accept", kits / "site-1", roster_file(kits))
+    changed = run("roster", "accept", kits / "site-1", roster_file(kits))
     assert "other keys than before: site-2" in changed.stdout
     secrets = json.loads((kits / "site-2" / "local" / "keys" / "site.key").read_text())
-    for result in (rotated, run(keys_app, "rotate", kits / "site-3"), changed):
+    for result in (rotated, run("keys", "rotate", kits / "site-3"), changed):
         assert secrets["signing"][:20] not in result.output
         assert secrets["sealing"][16:40] not in result.output
-    assert json.loads(run(keys_app, "destroy", kits / "site-2", "--json").stdout)
+    assert json.loads(run("keys", "destroy", kits / "site-2", "--json").stdout)
     with pytest.raises(InputError, match="cannot read the site's keys"):
         SiteKeys.load(kits / "site-2")
     assert os.listdir(kits / "site-2" / "local" / "keys") == []
 
 
 def test_a_folder_without_a_roster_says_so(kits: Path) -> None:
-    assert isinstance(run(app, "show", kits / "site-1").exception, InputError)
+    assert isinstance(run("roster", "show", kits / "site-1").exception, InputError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,10 +12,12 @@ from privcal.cli import (
     data,
     exits,
     federation,
+    federation_members,
     ledger,
     ledger_approvals,
     ledger_show,
     site,
+    site_roster,
     sketch,
     source,
     study,
@@ -57,37 +60,109 @@ app.command("fit")(fit)
 app.command("advise")(advise)
 app.command("audit")(audit)
 
-ledgers = typer.Typer(
-    no_args_is_help=True, help="A source's ledger: its rules, what left, and at what cost."
+
+def _group(
+    name: str,
+    help: str,
+    commands: dict[str, Callable[..., None]],
+    *,
+    under: typer.Typer = app,
+    before: Callable[[], None] = lambda: None,
+    epilog: str | None = None,
+) -> typer.Typer:
+    """Commands under a common word; `before` runs before each of them."""
+    group = typer.Typer(no_args_is_help=True, help=help, epilog=epilog)
+    for word, command in commands.items():
+        group.command(word)(command)
+    under.add_typer(group, name=name, callback=before)
+    return group
+
+
+_group(
+    "ledger",
+    "A source's ledger: its rules, what left, and at what cost.",
+    {
+        "create": ledger.create,
+        "show": ledger_show.show_ledger,
+        "policy": ledger.policy,
+        "attach": ledger.attach,
+        "reconcile": ledger.reconcile,
+        "waiting": ledger_approvals.waiting,
+        "approve": ledger_approvals.approve,
+        "export": ledger.export,
+    },
 )
-ledgers.command("create")(ledger.create)
-ledgers.command("show")(ledger_show.show_ledger)
-ledgers.command("policy")(ledger.policy)
-ledgers.command("attach")(ledger.attach)
-ledgers.command("reconcile")(ledger.reconcile)
-ledgers.command("waiting")(ledger_approvals.waiting)
-ledgers.command("approve")(ledger_approvals.approve)
-ledgers.command("export")(ledger.export)
-app.add_typer(ledgers, name="ledger")
-
-sources = typer.Typer(no_args_is_help=True, help="For data owners.")
-sources.callback()(lambda: None)  # a group, though it has one command
-sources.command("check")(source.check)
-app.add_typer(sources, name="source")
-
-sketches = typer.Typer(
-    no_args_is_help=True,
-    help="A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
+_group("source", "For data owners.", {"check": source.check})
+_group(
+    "sketch",
+    "A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
+    {"merge": sketch.merge, "show": sketch.show_sketch, "fit": sketch.fit},
 )
-sketches.command("merge")(sketch.merge)
-sketches.command("show")(sketch.show_sketch)
-sketches.command("fit")(sketch.fit)
-app.add_typer(sketches, name="sketch")
-
-app.add_typer(study.app, name="study")
-app.add_typer(data.app, name="data")
-app.add_typer(federation.app, name="federation", callback=need_posix)
-app.add_typer(site.app, name="site", callback=need_posix)
+_group(
+    "study",
+    "The paper's benchmark, simulated: run it, and read it as tables, figures and a report.",
+    {
+        "run": study.run,
+        "table": study.table,
+        "figures": study.figures,
+        "report": study.report,
+    },
+)
+_group(
+    "data",
+    "From images to logits: fetch, train, corrupt, and write the archives a study reads.",
+    {
+        "fetch": data.fetch,
+        "train": data.train,
+        "logits": data.logits,
+        "check": data.check,
+        "corruptions": data.sheet,
+    },
+    epilog="From nothing to the paper's tables: `privcal data fetch cifar10`, `privcal data train "
+    "cifar10`, `privcal data logits`, `privcal study run`.",
+)
+_group(
+    "federation",
+    "Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
+    {
+        "init": federation.init,
+        "check": federation.check,
+        "roster": federation.roster,
+        "serve": federation.serve,
+        "up": federation.up,
+        "down": federation.down,
+        "add": federation_members.add,
+        "renew": federation_members.renew,
+        "revoke": federation_members.revoke,
+        "revocations": federation_members.revocations,
+    },
+    before=need_posix,
+)
+_site = _group(
+    "site",
+    "A site of a federation: for its data owner.",
+    {
+        "init": site.init,
+        "add": site.add,
+        "run": site.run,
+        "health": site.health,
+        "approve": site.approve,
+        "status": site.status,
+    },
+    before=need_posix,
+)
+_group(
+    "roster",
+    "The sites of a federation with the keys that each made itself.",
+    {"show": site_roster.show_roster, "accept": site_roster.accept},
+    under=_site,
+)
+_group(
+    "keys",
+    "A site's own keys, which never leave it.",
+    {"rotate": site_roster.rotate, "destroy": site_roster.destroy},
+    under=_site,
+)
 
 
 def main() -> None:

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from privcal.training.recipe import Recipe
     from privcal.training.train import Step
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="From images to logits: fetch, train, corrupt, and write the archives a study reads.",
-    epilog="From nothing to the paper's tables: `privcal data fetch cifar10`, `privcal data train "
-    "cifar10`, `privcal data logits`, `privcal study run`.",
-)
 
 Data = Annotated[
     Path | None,
@@ -44,7 +38,6 @@ Frost = Annotated[
 Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
 
 
-@app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="cifar10.")],
     again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
@@ -67,7 +60,6 @@ def fetch(
         print_json({"name": name, "folder": str(folder)})
 
 
-@app.command()
 def train(
     recipe: Annotated[
         str,
@@ -173,7 +165,6 @@ class _TrainingProgress:
         )
 
 
-@app.command()
 def logits(
     model: Annotated[Path, typer.Option(help="What `privcal data train` wrote.")],
     out: Annotated[
@@ -280,7 +271,6 @@ def _chosen(text: str, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-@app.command()
 def check(
     archive: Annotated[list[Path], typer.Argument(help="Logit archive(s), .npz.")],
     as_json: Json = False,
@@ -354,7 +344,6 @@ def _check_table(title: str, rows: list[dict[str, Any]], difference: float | Non
     return table
 
 
-@app.command("corruptions")
 def sheet(
     out: Annotated[Path, typer.Option(help="The contact sheet (.png).")],
     data: Data = None,

@@ -11,20 +11,13 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli import federation_members as authority_commands
 from privcal.cli.console import note, show
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.federation import need_flare
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
-)
 
-
-@app.command()
 def init(
     project: Annotated[
         Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see below.")
@@ -54,7 +47,6 @@ def init(
     show(as_json, {"kits": kits, "ca": str(out / "ca")}, *kits, ca)
 
 
-@app.command()
 def check(
     kit: Annotated[
         Path, typer.Argument(metavar="KIT", help="A participant's folder, new or in use.")
@@ -87,7 +79,6 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
 def roster(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="Your folder, as a calibrator.")],
     out: Annotated[
@@ -123,7 +114,6 @@ def roster(
     show(as_json, {**facts, **vars(changes)}, *lines_of(pinned, changes))
 
 
-@app.command()
 def serve(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's folder.")],
 ) -> None:
@@ -139,7 +129,6 @@ def serve(
     become("server", kit)
 
 
-@app.command()
 def up(
     kits: Annotated[
         Path | None, typer.Argument(metavar="[KITS]", help="The folder that init made.")
@@ -186,7 +175,6 @@ def up(
     show(as_json, facts, *lines, f"stop with: privcal federation down {kits}")
 
 
-@app.command()
 def down(kits: Kits = Path(), as_json: Json = False) -> None:
     """Stop a federation's server and sites on this machine; nothing of them is left.
 
@@ -198,6 +186,3 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     count = processes.down(kits, note)
     sentence = f"{count} processes stopped" if count else "nothing was running"
     show(as_json, {"kits": str(kits), "stopped": count}, sentence)
-
-
-authority_commands.mount(app)

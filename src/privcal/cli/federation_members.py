@@ -20,12 +20,6 @@ Ca = Annotated[
 ]
 
 
-def mount(app: typer.Typer) -> None:
-    """Put these commands behind those of `privcal federation`."""
-    for command in (add, renew, revoke, revocations):
-        app.command()(command)
-
-
 def add(
     kits: Kits,
     org: Annotated[str, typer.Option(help="Its organisation.")],

@@ -12,8 +12,6 @@ from rich.table import Table
 from privcal.cli.console import note, output, print_json, show
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
-from privcal.cli.site_roster import app as roster_app
-from privcal.cli.site_roster import keys_app
 from privcal.errors import InputError
 from privcal.federation import need_flare
 from privcal.privacy.explain import promise, remaining
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
 
-app = typer.Typer(no_args_is_help=True, help="A site of a federation: for its data owner.")
-app.add_typer(roster_app, name="roster")
-app.add_typer(keys_app, name="keys")
 
 Data = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
 Epsilon = Annotated[
@@ -38,7 +33,6 @@ MaxRows = Annotated[
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
-@app.command()
 def init(
     folder: Folder,
     data: Data,
@@ -102,7 +96,6 @@ def init(
     )
 
 
-@app.command()
 def add(
     folder: Folder,
     data: Data,
@@ -144,7 +137,6 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any)
     return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
 
 
-@app.command()
 def run(folder: Folder) -> None:
     """Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.
 
@@ -160,7 +152,6 @@ def run(folder: Folder) -> None:
     become("site", folder)
 
 
-@app.command()
 def health(folder: Folder, as_json: Json = False) -> None:
     """Is a site well? Exits with 1 where something keeps it from answering, or soon will.
 
@@ -180,7 +171,6 @@ def health(folder: Folder, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
 def approve(
     folder: Folder,
     campaign: Annotated[str, typer.Argument(help="The campaign, as `site status` names it.")],
@@ -218,7 +208,6 @@ def approve(
         raise typer.Exit(1)
 
 
-@app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
     """What left a site, what remains, who asked.
 

@@ -16,15 +16,10 @@ from privcal.errors import InputError
 if TYPE_CHECKING:
     from privcal.federation.shared.roster import Changes, Roster
 
-app = typer.Typer(
-    no_args_is_help=True, help="The sites of a federation with the keys that each made itself."
-)
-keys_app = typer.Typer(no_args_is_help=True, help="A site's own keys, which never leave it.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
-@app.command("show")
 def show_roster(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A site's folder, or a calibrator's kit.")
@@ -55,7 +50,6 @@ def show_roster(
     show(as_json, facts, table, f"digest: {roster.digest}")
 
 
-@app.command()
 def accept(
     folder: Folder,
     roster: Annotated[
@@ -90,7 +84,6 @@ def lines_of(roster: Roster, changes: Changes) -> list[str]:
     return [*lines, f"digest: {roster.digest}"]
 
 
-@keys_app.command()
 def rotate(folder: Folder, as_json: Json = False) -> None:
     """Make new keys for a site; the old ones are overwritten.
 
@@ -109,7 +102,6 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
     )
 
 
-@keys_app.command()
 def destroy(folder: Folder, as_json: Json = False) -> None:
     """Overwrite and remove a site's keys. It can answer nobody until `rotate` made new ones.
 

@@ -12,15 +12,9 @@ import typer
 from privcal.cli.console import output, print_json, progress_bar, stderr
 from privcal.cli.options import Json
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The paper's benchmark, simulated: run it, and read it as tables, figures and a report.",
-)
-
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
 
-@app.command()
 def run(
     out: Annotated[Path, typer.Option(help="Folder for the results; an interrupted run goes on.")],
     archive: Annotated[
@@ -105,7 +99,6 @@ def run(
         print_json({"out": str(out), "results": len(results), "seconds": seconds})
 
 
-@app.command()
 def table(
     folder: Folder,
     format: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
@@ -138,7 +131,6 @@ def table(
         )
 
 
-@app.command()
 def figures(
     folder: Folder,
     out: Annotated[Path | None, typer.Option(help="Another folder for the pictures.")] = None,
@@ -158,7 +150,6 @@ def figures(
         print_json({"files": [str(path) for path in paths]})
 
 
-@app.command()
 def report(
     folder: Folder,
     factors: Annotated[
