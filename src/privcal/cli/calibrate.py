@@ -156,7 +156,7 @@ def calibrate(
     theirs = (source_column, source_list, policy, ledger_dir, person, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
-    _check_sketch_only(method, public=public, sketch=sketch, plot=plot)
+    _check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
     clean = None if public is None else read_public(public, files)
     options |= {} if clean is None else {"public": clean}
@@ -257,10 +257,13 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     need_flare()
 
 
-def _check_sketch_only(method: str, **paths: Path | None) -> None:
+def _check_files(method: str, **paths: Path | None) -> None:
+    """Public rows, a sketch and a picture of it are for methods that have a use for them."""
+    cls = methods.find(method)
     for name, path in paths.items():
-        if path is not None and method != "sketch":
-            raise InputError(f"--{name} is for --method sketch alone, not for {method}")
+        fits = cls.takes_public if name == "public" else cls.sketch is not methods.Method.sketch
+        if path is not None and not fits:
+            raise InputError(f"--{name} is for methods like sketch, not for {method}")
 
 
 def _sources(run: _Run, sources: list[Source], files: list[Path], column: str | None) -> _Asked:
