@@ -739,6 +739,18 @@ def test_the_command_says_which_site_is_not_asked_because_of_its_keys(
     assert "no site of the roster can be asked" in err
 
 
+def test_resuming_a_run_that_failed_before_it_asked_says_that_it_begins(
+    run: Any, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privcal.federation.calibrator.panel.Link", FakeLink())
+    command = ("calibrate", "--federation", lab / ANN, "--model", "m", "--out", tmp_path / "m.json")
+    sentence = "nothing was asked before: the campaign begins now"
+    for more, says in (((), False), (("--resume",), True)):
+        code, _, err = run(*command, *more)
+        assert (code, "no site of the roster can be asked" in err) == (1, True)
+        assert (sentence in err) == says
+
+
 def test_the_roster_command_pins_what_was_gathered_and_shows_its_digest(
     run: Any, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
