@@ -35,6 +35,9 @@ from tests.conftest import random_scores
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+
 from privcal.federation.calibrator.link import Link
 from privcal.federation.calibrator.panel import SEND_TIMEOUT, Sites
 from privcal.federation.calibrator.roster import gather, pin
@@ -582,11 +585,12 @@ def test_cards_are_gathered_from_whoever_is_connected(
 class FakeCell:
     """A cell that is connected while it is told so."""
 
-    def send_request(self, *_: Any, **__: Any) -> None:
-        raise SystemExit  # in a thread that outlives its test, which ends without a word
-
     def __init__(self) -> None:
         self.ready, self.started, self.stopped = True, False, False
+
+    def send_request(self, *_: Any, **__: Any) -> Message:
+        """For a thread that outlives its test: it has its reply, and ends."""
+        return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK}, b"")
 
     def start(self) -> None:
         self.started = True
