@@ -35,6 +35,9 @@ from tests.conftest import random_scores
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+
 from privcal.federation.calibrator.link import Link
 from privcal.federation.calibrator.panel import SEND_TIMEOUT, Sites
 from privcal.federation.calibrator.roster import gather, pin
@@ -585,6 +588,10 @@ class FakeCell:
     def __init__(self) -> None:
         self.ready, self.started, self.stopped = True, False, False
 
+    def send_request(self, *_: Any, **__: Any) -> Message:
+        """For a thread that outlives its test: it has its reply, and ends."""
+        return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK}, b"")
+
     def start(self) -> None:
         self.started = True
 
@@ -737,6 +744,18 @@ def test_the_command_says_which_site_is_not_asked_because_of_its_keys(
     assert code != 0
     assert "site-1 has other keys than your roster says" in err
     assert "no site of the roster can be asked" in err
+
+
+def test_resuming_a_run_that_failed_before_it_asked_says_that_it_begins(
+    run: Any, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privcal.federation.calibrator.panel.Link", FakeLink())
+    command = ("calibrate", "--federation", lab / ANN, "--model", "m", "--out", tmp_path / "m.json")
+    sentence = "nothing was asked before: the campaign begins now"
+    for more, says in (((), False), (("--resume",), True)):
+        code, _, err = run(*command, *more)
+        assert (code, "no site of the roster can be asked" in err) == (1, True)
+        assert (sentence in err) == says
 
 
 def test_the_roster_command_pins_what_was_gathered_and_shows_its_digest(
