@@ -16,7 +16,7 @@ from privcal import InputError, methods, study
 from privcal.advise.choose import best, choose, judge
 from privcal.advise.expect import PlanTask, Scenario, _set_aside
 from privcal.advise.grid import epsilons, smallest, smoothed, source_counts
-from privcal.advise.plan import Expectation, GridSearch, Mean, Point
+from privcal.advise.plan import Expectation, GridSearch, OverShifts, Point
 from privcal.advise.plot import save_plan
 from privcal.advise.sentences import caveat, recommendation
 from privcal.maps import TemperatureMap
@@ -93,10 +93,10 @@ def test_the_plan_agrees_with_the_study(tmp_path: Path) -> None:
         for name in names:
             here = runs.filter(at & (pl.col("method") == name))
             for measure in ("ece", "brier", "aurc"):
-                theirs = Mean.of(
+                theirs = OverShifts.of(
                     np.stack([here.filter(pl.col("shift") == s)[measure] for s in SHIFTS])
                 )
-                ours: Mean = getattr(plan.point.of(name), measure)
+                ours: OverShifts = getattr(plan.point.of(name), measure)
                 other_rows = 0.1 if "public" in name and measure == "ece" else 0.0
                 error = 3 * math.hypot(theirs.se, ours.se) + (slack + other_rows) * theirs.mean
                 assert abs(theirs.mean - ours.mean) < error, (name, sources, epsilon, measure)
@@ -264,15 +264,15 @@ def test_is_there_enough_data() -> None:
     assert plenty.point.of("acc-t").unclear is None
 
 
-def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> Mean:
-    return Mean(mean, se, mean, mean, shifts or (mean,) * 4)
+def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> OverShifts:
+    return OverShifts(mean, se, mean, mean, shifts or (mean,) * 4)
 
 
-def expected(name: str, ece: Mean, brier: Mean) -> Expectation:
+def expected(name: str, ece: OverShifts, brier: OverShifts) -> Expectation:
     return Expectation(Variant(name), name not in ("uncalibrated", "prior"), ece, brier, at(0.3))
 
 
-def setting(ours: tuple[Mean, Mean], *others: Expectation) -> Point:
+def setting(ours: tuple[OverShifts, OverShifts], *others: Expectation) -> Point:
     return Point(
         10,
         1.0,
@@ -297,7 +297,7 @@ def setting(ours: tuple[Mean, Mean], *others: Expectation) -> Point:
     ],
 )
 def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
-    ece: Mean, brier: Mean, verdict: str
+    ece: OverShifts, brier: OverShifts, verdict: str
 ) -> None:
     assert judge(Variant("acc-t"), setting((ece, brier))) == verdict
 

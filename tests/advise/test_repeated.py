@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import privcal
 from privcal import InputError
-from privcal.advise.plan import Course, Expectation, Mean, Point, Repeated
+from privcal.advise.plan import Course, Expectation, OverShifts, Point, Repeated
 from privcal.advise.plot import save_plan
 from privcal.advise.sentences import repeated, spoken
 from privcal.advise.turnover import MAX_CAMPAIGNS, Turnover
@@ -265,7 +265,7 @@ def test_the_plan_says_its_unit_and_who_is_assumed_to_come_and_go(archive: Path)
 
 
 def expected(name: str, *means: float) -> Expectation:
-    values = (Mean(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
+    values = (OverShifts(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
     return Expectation(Variant(name), name == "sketch", *values)
 
 

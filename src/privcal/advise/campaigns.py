@@ -17,7 +17,7 @@ from dataclasses import replace
 from privcal.advise import sentences
 from privcal.advise.choose import best, best_of, clearly
 from privcal.advise.expect import PlanTask, Scenario, SettingsDone, expect
-from privcal.advise.plan import Budget, Course, Expectation, Mean, Point, Repeated
+from privcal.advise.plan import Budget, Course, Expectation, OverShifts, Point, Repeated
 from privcal.advise.turnover import Turnover
 from privcal.errors import InputError
 from privcal.privacy.epsilon import from_nano
@@ -106,8 +106,8 @@ def _mixed(along: Sequence[Expectation], weights: Sequence[float]) -> Expectatio
         unclear = sum(w * (one.unclear or 0.0) for w, one in zip(weights, along, strict=True))
     return replace(
         first,
-        ece=Mean.mixed([one.ece for one in along], weights),
-        brier=Mean.mixed([one.brier for one in along], weights),
-        aurc=Mean.mixed([one.aurc for one in along], weights),
+        ece=OverShifts.mixed([one.ece for one in along], weights),
+        brier=OverShifts.mixed([one.brier for one in along], weights),
+        aurc=OverShifts.mixed([one.aurc for one in along], weights),
         unclear=unclear,
     )

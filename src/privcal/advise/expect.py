@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcal import methods
-from privcal.advise.plan import PRIOR, Expectation, Mean, Point
+from privcal.advise.plan import PRIOR, Expectation, OverShifts, Point
 from privcal.errors import InputError
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
@@ -111,7 +111,8 @@ def _expectation(outcomes: Sequence[Outcome]) -> Expectation:
     """One method at all shifts."""
     unclear = [one.unclear for one in outcomes if one.unclear is not None]
     ece, brier, aurc = (
-        Mean.of(np.stack(values)) for values in zip(*(o.measured for o in outcomes), strict=True)
+        OverShifts.of(np.stack(values))
+        for values in zip(*(o.measured for o in outcomes), strict=True)
     )
     return Expectation(
         outcomes[0].method,

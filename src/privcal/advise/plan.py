@@ -23,7 +23,7 @@ Budget = Literal["population", "person"]
 
 
 @dataclass(frozen=True)
-class Mean:
+class OverShifts:
     """An expected value: its mean over shifts, and how different it is from shift to shift."""
 
     mean: float
@@ -36,7 +36,7 @@ class Mean:
     """The expected value at each shift."""
 
     @classmethod
-    def of(cls, values: FloatArray) -> Mean:
+    def of(cls, values: FloatArray) -> OverShifts:
         """From values (shifts, trials)."""
         shifts, trials = values.shape
         expected = values.mean(axis=1)
@@ -53,7 +53,7 @@ class Mean:
         )
 
     @classmethod
-    def mixed(cls, means: Sequence[Mean], weights: Sequence[float]) -> Mean:
+    def mixed(cls, means: Sequence[OverShifts], weights: Sequence[float]) -> OverShifts:
         """The average of values that were simulated independently; the weights add up to 1."""
         expected = np.asarray(weights) @ np.array([mean.shifts for mean in means])
         low, high = np.percentile(expected, RANGE)
@@ -77,9 +77,9 @@ class Expectation:
     method: Variant
     private: bool
     """Whether it asks sources; the others are there to compare with."""
-    ece: Mean
-    brier: Mean
-    aurc: Mean
+    ece: OverShifts
+    brier: OverShifts
+    aurc: OverShifts
     unclear: float | None = None
     """For a sketch: how often the noise drowns the data, and it falls back on its prior."""
 

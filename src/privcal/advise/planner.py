@@ -255,11 +255,7 @@ def _public(public: Scores | None, archive: Archive, shift: str) -> PublicFacts 
 
 
 def _grid(
-    over: Over,
-    sources: int | None,
-    epsilon: float,
-    given: Scenario | None,
-    samples: int,
+    over: Over, sources: int | None, epsilon: float, given: Scenario | None, samples: int
 ) -> list[Scenario]:
     """The scenarios of a search, in ascending order, with the one asked about among them."""
     if over == "sources":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privcal.advise.plan import PRIOR, Expectation, Mean, Plan, Repeated
+from privcal.advise.plan import PRIOR, Expectation, OverShifts, Plan, Repeated
 from privcal.advise.sentences import spoken
 from privcal.errors import InputError
 from privcal.plots import check_picture, save_figure
@@ -153,6 +153,6 @@ def _looks(methods: list[Variant]) -> dict[Variant, Style]:
     }
 
 
-def _mean(expected: Expectation, measure: str) -> Mean:
-    mean: Mean = getattr(expected, measure)
+def _mean(expected: Expectation, measure: str) -> OverShifts:
+    mean: OverShifts = getattr(expected, measure)
     return mean

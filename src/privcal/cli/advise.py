@@ -17,7 +17,7 @@ from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
 
 if TYPE_CHECKING:
-    from privcal.advise.plan import Expectation, Mean, Plan, Point, Repeated
+    from privcal.advise.plan import Expectation, OverShifts, Plan, Point, Repeated
 
 
 def command(
@@ -223,11 +223,11 @@ def _lines(plan: Plan) -> list[str]:
     return [*lines, plan.enough.sentence, plan.caveat]
 
 
-def _measures(one: Expectation) -> tuple[Mean, Mean, Mean]:
+def _measures(one: Expectation) -> tuple[OverShifts, OverShifts, OverShifts]:
     return one.ece, one.brier, one.aurc
 
 
-def _range(mean: Mean) -> str:
+def _range(mean: OverShifts) -> str:
     return f"({_short(mean.low)}–{_short(mean.high)})"
 
 

@@ -30,8 +30,7 @@ def run(
     trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
     seed: Annotated[int, typer.Option(help="For splits and simulated noise.")] = 0,
     public_rows: Annotated[
-        int,
-        typer.Option(help="Rows of `clean` set aside, for methods that have a use for them."),
+        int, typer.Option(help="Rows of `clean` set aside, for methods that have a use for them.")
     ] = 0,
     jobs: Annotated[
         int | None, typer.Option(help="Processes; by default one for each core.")

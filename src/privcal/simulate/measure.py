@@ -42,7 +42,7 @@ class Measured(NamedTuple):
         return found
 
 
-_Made = TypeVar("_Made")
+_Kept = TypeVar("_Kept")
 
 
 def target(scores: Scores) -> BoolArray:
@@ -78,11 +78,11 @@ class Trials(ABC):
     def held_out_sums(self, code: IntArray, values: npt.NDArray[Any], codes: int) -> FloatArray:
         """Sums of a number over the test rows of each code: (trials, columns, codes)."""
 
-    def keep(self, key: Any, make: Callable[[], _Made]) -> _Made:
+    def keep(self, key: Any, make: Callable[[], _Kept]) -> _Kept:
         """What `make` gives, made once."""
         if key not in self._kept:
             self._kept[key] = make()
-        found: _Made = self._kept[key]
+        found: _Kept = self._kept[key]
         return found
 
     def confidence(self, temperature: float) -> FloatArray:

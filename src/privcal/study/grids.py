@@ -14,13 +14,7 @@ from privcal import methods
 from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.privacy.epsilon import to_nano
-from privcal.simulate.variants import (
-    ONE_SOURCE,
-    UNCALIBRATED,
-    Variant,
-    takes_public,
-    with_public,
-)
+from privcal.simulate.variants import ONE_SOURCE, UNCALIBRATED, Variant, takes_public, with_public
 
 PAPERS_SWEEPS = ("sources", "samples", "epsilon")
 SWEEPS = (*PAPERS_SWEEPS, "skew")

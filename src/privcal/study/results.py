@@ -139,7 +139,7 @@ class Results:
         import polars as pl
 
         of_method = self.results.filter(
-            (pl.col("method") == str(variant)) & pl.col("shift").is_in(self.perturbations),
+            (pl.col("method") == str(variant)) & pl.col("shift").is_in(self.perturbations)
         )
         return of_method[column].to_numpy()
 

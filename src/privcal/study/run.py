@@ -25,7 +25,7 @@ from privcal.simulate.unlike import MIXED, mixed
 from privcal.simulate.variants import PUBLIC, Variant
 from privcal.study.exact import exact_fits
 from privcal.study.grids import FACTORS, HETEROGENEOUS, OWN_FITS, Setting, read_grid, variants
-from privcal.study.store import COLUMNS, Config, Done, Folder, in_order
+from privcal.study.store import COLUMNS, Config, Done, StudyFolder, in_order
 from privcal.study.workers import work
 from privcal.threads import default_threads
 
@@ -112,7 +112,7 @@ def run(
         seed,
         public_rows,
     )
-    folder = None if out is None else Folder(Path(out), config, keep_trials)
+    folder = None if out is None else StudyFolder(Path(out), config, keep_trials)
 
     def left(shift: str, variant: Variant | None) -> bool:
         return folder is None or not folder.finished(shift, variant)

@@ -22,32 +22,12 @@ if TYPE_CHECKING:
 
 VERSION = 2
 COLUMNS = (
-    "dataset",
-    "shift",
-    "severity",
-    "sweep",
-    "sources",
-    "samples",
-    "epsilon",
-    "method",
-    "trials",
-    "ece_mean",
-    "ece_se",
-    "brier_mean",
-    "aurc_mean",
-    "brier_se",
-    "aurc_se",
-    "skew",
+    *("dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon", "method", "trials"),
+    *("ece_mean", "ece_se", "brier_mean", "aurc_mean", "brier_se", "aurc_se", "skew"),
 )
 EXACT_COLUMNS = (
-    "shift",
-    "method",
-    "halves",
-    "accuracy",
-    "ece_mean",
-    "ece_se",
-    "brier_mean",
-    "aurc_mean",
+    *("shift", "method", "halves", "accuracy"),
+    *("ece_mean", "ece_se", "brier_mean", "aurc_mean"),
 )
 EXACT_FITS = "exact"
 """The name of the piece that is not a method's."""
@@ -87,7 +67,7 @@ class Done:
         return EXACT_FITS if self.variant is None else str(self.variant)
 
 
-class Folder:
+class StudyFolder:
     """The folder of a study that runs."""
 
     def __init__(self, path: Path, config: Config, keep_trials: bool) -> None:

@@ -18,10 +18,10 @@ from privcal.study.paper.reported import ACC_T, ECE_T, METHODS, ONE, PRIVATE
 from privcal.study.results import Curve, Results, point
 from privcal.study.table import Table, shown
 
-Finding = Literal["holds", "does not hold", "cannot be told here"]
-HOLDS: Finding = "holds"
-FAILS: Finding = "does not hold"
-UNKNOWN: Finding = "cannot be told here"
+ClaimVerdict = Literal["holds", "does not hold", "cannot be told here"]
+HOLDS: ClaimVerdict = "holds"
+FAILS: ClaimVerdict = "does not hold"
+UNKNOWN: ClaimVerdict = "cannot be told here"
 
 ON_A_PAR = 0.10
 """On a par, or as good: at most this share above the best."""
@@ -34,7 +34,7 @@ class Claim:
     name: str
     statement: str
     """What the paper says."""
-    verdict: Finding
+    verdict: ClaimVerdict
     reading: str
     """What the data say, in figures."""
     details: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ def _counts(results: Results, method: Variant, sweep: str) -> tuple[int, int]:
 # --- small things ------------------------------------------------------------------------
 
 
-def judge(signs: Sequence[int]) -> Finding:
+def judge(signs: Sequence[int]) -> ClaimVerdict:
     """All as claimed: it holds; one surely against it: it does not."""
     if not signs:
         return UNKNOWN
