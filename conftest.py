@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+# Every worker has a core; threads of its own would wait for each other's, and burn time doing so.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

@@ -260,7 +260,7 @@ CALIBRATE = ("calibrate", "good.npz", *NEW, "--out", "m.json")
 SKETCH = (*CALIBRATE, "--method", "sketch")
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "public scores for another method": (
-        (*CALIBRATE, "--public", "clean.npz"), "--public is for --method sketch alone"),
+        (*CALIBRATE, "--public", "clean.npz"), "--public is for methods like sketch, not for acc-t"),
     "a sketch of another method": ((*CALIBRATE, "--sketch", "n.json"), "--sketch is for"),
     "a picture for another method": ((*CALIBRATE, "--plot", "new.png"), "--plot is for"),
     "another method's option": ((*SKETCH, "--option", "bins=3"), "has no option 'bins'"),

@@ -45,12 +45,16 @@ def noise_scale(sensitivity: int, nano_epsilon: int) -> float:
 
 
 def _measurement(scale: float) -> Any:
-    import opendp.prelude as dp  # here, because it takes longer to import than all the rest
+    # Here, because these take longer to import than most; opendp.prelude takes ten times as long.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
+    enable_features("contrib")
     # i64, not int: OpenDP's int is 32 bits wide.
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    domain = vector_domain(atom_domain(T="i64"))
+    return make_laplace(domain, l1_distance(T="i64"), scale=scale)
 
 
 @lru_cache(maxsize=256)

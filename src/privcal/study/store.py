@@ -89,7 +89,7 @@ class StudyFolder:
         self.parts.mkdir(parents=True, exist_ok=True)
         if not file.exists():
             with replacing(file) as part:
-                part.write_text(json.dumps(facts, indent=2))
+                part.write_text(json.dumps(facts, indent=2), "utf-8")
 
     def _part(self, shift: str, label: str) -> Path:
         return (
@@ -101,7 +101,7 @@ class StudyFolder:
 
     def add(self, piece: Done) -> None:
         with replacing(self._part(piece.shift, piece.label)) as part:
-            part.write_text(json.dumps(piece.rows))
+            part.write_text(json.dumps(piece.rows), "utf-8")
 
     def collect(self) -> pl.DataFrame:
         """All parts into `results.parquet`, `exact.parquet` and, if kept, `trials.parquet`."""
