@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from privcal.advise.sentences import spoken
-from privcal.cli.console import output, print_json, progress_bar
-from privcal.cli.options import Json
+from privcal.cli.console import plural, progress_bar, show
+from privcal.cli.options import Json, words
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
 
@@ -96,7 +97,6 @@ def command(
     if plot is not None:
         check_outputs([plot], [*(archive or ()), *([public] if public else [])])
     clean = None if public is None else read_scores(public)
-    names = None if shifts is None else [n.strip() for n in shifts.split(",") if n.strip()]
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=None)
         plan = advise(
@@ -108,7 +108,7 @@ def command(
             new_people=new_people,
             public=clean,
             archives=archive or (),
-            shifts=names,
+            shifts=words(shifts),
             trials=trials,
             seed=seed,
             sweep=plot is not None and campaigns is None,
@@ -116,16 +116,15 @@ def command(
         )
     if plot is not None:
         save_plan(plot, plan)
-    console = output(as_json)
-    console.print(_table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated))
-    for line in _lines(plan):
-        console.print(line)
-    console.print(plan.recommendation, style="bold")
-    console.print(_promise(plan))
-    if plot is not None:
-        console.print(f"picture: {plot}")
-    if as_json:
-        print_json({**plan.to_dict(), "plot": None if plot is None else str(plot)})
+    show(
+        as_json,
+        {**plan.to_dict(), "plot": None if plot is None else str(plot)},
+        _table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated),
+        *map(Text, _lines(plan)),
+        Text(plan.recommendation, style="bold"),
+        Text(_promise(plan)),
+        *([] if plot is None else [f"picture: {plot}"]),
+    )
 
 
 def _empty(
@@ -157,8 +156,8 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
     points = (person.mean, person.points[-1], population.mean)
     table = _empty(
         plan,
-        f"ε = {repeated.epsilon:g} for {repeated.campaigns:,} "
-        f"campaign{'s' * (repeated.campaigns != 1)}, {100 * repeated.new_people:g}% new people at each",
+        f"ε = {repeated.epsilon:g} for {plural(repeated.campaigns, 'campaign')}, "
+        f"{100 * repeated.new_people:g}% new people at each",
         f"person: a budget for each person, ε = {spoken(person.epsilon)} in each campaign; the "
         "mean over campaigns, and the last. population: one for all, ε = "
         f"{spoken(population.epsilon)} in each, all alike. Mean over shifts.",
