@@ -20,7 +20,7 @@ from privcal.federation.shared.sealing import (
     HYBRID,
     OVERHEAD,
     SealingKey,
-    check_public,
+    check_public_key,
     seal,
 )
 from privcal.federation.shared.signatures import check_signature, check_signing
@@ -300,7 +300,7 @@ def test_good_signing_keys_pass(folder: Path) -> None:
 @pytest.mark.parametrize("suite", [HYBRID, CLASSICAL])
 def test_what_is_sealed_is_opened_with_its_key_and_about_the_same_thing_only(suite: str) -> None:
     key, other = SealingKey.make(suite), SealingKey.make(suite)
-    assert check_public(key.public) == key.public
+    assert check_public_key(key.public) == key.public
     assert SealingKey.read(key.secret).public == key.public
     sealed = seal(key.public, b"a text", b"about")
     assert len(sealed) == len(b"a text") + OVERHEAD[suite]

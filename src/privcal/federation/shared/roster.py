@@ -20,7 +20,7 @@ from typing import Any
 from privcal.errors import InputError
 from privcal.federation.shared import canonical, certificates, kit
 from privcal.federation.shared.kit import SITE_NAME, Startup
-from privcal.federation.shared.sealing import check_public, suite_of
+from privcal.federation.shared.sealing import check_public_key, suite_of
 from privcal.federation.shared.signatures import check_signature, check_signing
 from privcal.files import replacing
 
@@ -63,7 +63,7 @@ class Card:
         if not 0 <= self.made < 2**33 or len(self.certificate) > certificates.MAX_CERTIFICATE:
             raise InputError(f"the card of {self.site} is out of bounds")
         check_signing(self.signing)
-        check_public(self.sealing)
+        check_public_key(self.sealing)
         try:
             check_signature(
                 self.signing, canonical.write([_POSSESSION, *self._facts]), self.possession
