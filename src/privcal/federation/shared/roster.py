@@ -9,7 +9,6 @@ the same name: hence owners compare the roster's digest with each other, by voic
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -210,10 +209,8 @@ class Roster:
     def save(self, path: str | Path) -> None:
         path = Path(path)
         try:
-            with replacing(path) as part:
-                file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(file, "w", encoding="ascii") as out:
-                    out.write(self.text + "\n")
+            with replacing(path, private=True) as part:
+                part.write_text(self.text + "\n", encoding="ascii")
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
 
