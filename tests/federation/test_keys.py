@@ -24,7 +24,6 @@ from privcal.federation.shared.sealing import (
     seal,
 )
 from privcal.federation.shared.signatures import check_signature, check_signing
-from privcal.federation.site import keys as module
 from privcal.federation.site.keys import SiteKeys, destroy, rotate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
@@ -195,10 +194,10 @@ def test_a_rotation_that_fails_leaves_the_keys_as_they_were(
 ) -> None:
     before = SiteKeys.make(folder).public
 
-    def full(*args: Any) -> None:
+    def full(*args: Any, **more: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_write_new", full)
+    monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(InputError, match="No space left"):
         rotate(folder)
     assert SiteKeys.load(folder).public == before
