@@ -24,8 +24,9 @@ from benchmarks.data import synthetic
 from benchmarks.paired import take_turns
 from privcal import Policy, Source, calibrate, methods, study
 from privcal.datasets import cifar10c
-from privcal.simulate import Splits, answers
+from privcal.simulate import answers
 from privcal.simulate.measure import measure
+from privcal.simulate.splits import Splits
 from privcal.study.grids import Setting
 
 PAPER = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]

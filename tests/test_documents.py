@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from privcal.documents import read_document, read_json, write_document
+from privcal.documents import read_document, read_json, read_toml, write_document
 from privcal.errors import InputError
+from privcal.files import replacing
 
 
 def read(path: Path) -> dict[str, object]:
@@ -65,3 +67,24 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path) -> Non
         write_document(tmp_path / "r.json", {"a": float("nan")})
     assert read_json(tmp_path / "r.json", "recipe") == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a = ", "a = 1\na = 2", "a = " + "[" * 100_000, "a = " + "1" * 5000]
+)
+def test_what_is_not_toml_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.toml").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=r"recipe .*r\.toml is not valid TOML: "):
+        read_toml(tmp_path / "r.toml", "recipe")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_private_file_is_never_open_to_others(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with replacing(tmp_path / "key", private=True) as part:
+            assert part.stat().st_mode & 0o777 == 0o600
+            part.write_text("secret", "utf-8")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600

@@ -110,7 +110,7 @@ INSIDE = {
     "cli": [
         ["console", "options", "systems", "exits"],
         [OTHERS],
-        ["ledger", "federation", "site"],
+        ["ledger", "federation", "site", "data_logits"],
         ["calibrate"],
         ["app"],
     ],

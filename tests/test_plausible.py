@@ -26,7 +26,7 @@ from privcal.plausible import (
     ENOUGH,
     FEWEST,
     JUMP,
-    MAX_ROWS,
+    MAX_SITE_ROWS,
     beyond,
     implausible,
     impossible,
@@ -243,7 +243,7 @@ def test_an_answer_beyond_its_rows_and_its_noise_is_found() -> None:
     assert not beyond([*values, 300 * GRID], 300, 1, asked)
     assert beyond([*values, 330 * GRID], 300, 1, asked)
     assert not beyond([*values, 330 * GRID], 300, 10, asked)  # ten times the noise
-    assert beyond([2 * MAX_ROWS * GRID], MAX_ROWS, 1, question(Gap()))
+    assert beyond([2 * MAX_SITE_ROWS * GRID], MAX_SITE_ROWS, 1, question(Gap()))
 
 
 # --- honest sources ----------------------------------------------------------------------------
@@ -518,4 +518,4 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
         )
         assert code == 0, err
         assert ("With fewer than 8 sites a false answer cannot be told" in out) == told
-    assert given["max_rows"] == MAX_ROWS
+    assert given["max_rows"] == MAX_SITE_ROWS

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from privcal.calibrate import Panel
-from privcal.documents import read_json
+from privcal.documents import read_json, write_document
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.files import replacing
 from privcal.question import Question
 from privcal.source import Answer
 
@@ -82,8 +81,7 @@ class Campaign:
             raise InputError(
                 f"{folder} holds a campaign already; go on with it (--resume), or choose another --out"
             )
-        with replacing(folder / PLAN) as part:
-            part.write_text(json.dumps(plan, indent=2, allow_nan=False), encoding="utf-8")
+        write_document(folder / PLAN, plan)
         return cls(folder, plan)
 
     @classmethod

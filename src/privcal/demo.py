@@ -28,7 +28,7 @@ from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.scores import Scores
-from privcal.simulate import exactly
+from privcal.simulate.answers import exactly
 from privcal.source import Source
 
 _EXACT: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}

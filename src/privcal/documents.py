@@ -1,4 +1,4 @@
-"""Reading and writing privcal's own JSON files.
+"""Reading and writing privcal's own files: JSON for programs, TOML that people write.
 
 Whatever is read is checked; a file that is written is complete or not there. Each document says
 its format and version; docs/formats.md says what may change in one, and what never does.
@@ -7,6 +7,7 @@ its format and version; docs/formats.md says what may change in one, and what ne
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,11 +41,21 @@ def read_document(path: str | Path, what: str, format: str, version: int) -> dic
     return document
 
 
-def write_document(path: str | Path, document: Any) -> None:
+def write_document(path: str | Path, document: Any, *, private: bool = False) -> None:
     """Write JSON; a file that is there is replaced as a whole, or stays as it was."""
     text = json.dumps(document, indent=2, allow_nan=False)
-    with replacing(path) as part:
+    with replacing(path, private=private) as part:
         part.write_text(text + "\n", encoding="utf-8")
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The content of a TOML file; `what` names the kind of file in error sentences."""
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} {path} is not valid TOML: {error}") from None
 
 
 def _no_number(text: str) -> NoReturn:

@@ -15,16 +15,19 @@ from privcal.errors import InputError
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, *, private: bool = False) -> Iterator[Path]:
     """A temporary name to write to; that file then replaces `path`, at once and durably.
 
-    An interruption or a full disk leaves an older file as it was.
+    An interruption or a full disk leaves an older file as it was. One that is `private` is its
+    owner's alone from the first byte on.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {path.parent}")
     part = path.with_name(f".{secrets.token_hex(4)}{path.suffix.lower()}")
     try:
+        if private:
+            part.touch(mode=0o600, exist_ok=False)
         yield part
         with open(part, "r+b") as file:  # Windows syncs only what may be written
             os.fsync(file.fileno())

@@ -59,7 +59,7 @@ ENOUGH = 20
 BEYOND = 1e-9
 """The probability that an honest answer is beyond its rows and its noise."""
 
-MAX_ROWS = 1_000_000
+MAX_SITE_ROWS = 1_000_000
 """The rows that a distant site may claim where nobody declared a bound: more than hospitals have
 labelled for one model. It keeps a lie finite and no more; a bound near the truth is better."""
 

@@ -16,7 +16,7 @@ from privcal import InputError, methods, study
 from privcal.advise.choose import best, choose, judge
 from privcal.advise.expect import PlanTask, Scenario, _set_aside
 from privcal.advise.grid import epsilons, smallest, smoothed, source_counts
-from privcal.advise.plan import Expectation, GridSearch, OverShifts, Point
+from privcal.advise.plan import Expectation, GridSearch, Point, ShiftMean
 from privcal.advise.plot import save_plan
 from privcal.advise.sentences import caveat, recommendation
 from privcal.maps import TemperatureMap
@@ -93,10 +93,10 @@ def test_the_plan_agrees_with_the_study(tmp_path: Path) -> None:
         for name in names:
             here = runs.filter(at & (pl.col("method") == name))
             for measure in ("ece", "brier", "aurc"):
-                theirs = OverShifts.of(
+                theirs = ShiftMean.of(
                     np.stack([here.filter(pl.col("shift") == s)[measure] for s in SHIFTS])
                 )
-                ours: OverShifts = getattr(plan.point.of(name), measure)
+                ours: ShiftMean = getattr(plan.point.of(name), measure)
                 other_rows = 0.1 if "public" in name and measure == "ece" else 0.0
                 error = 3 * math.hypot(theirs.se, ours.se) + (slack + other_rows) * theirs.mean
                 assert abs(theirs.mean - ours.mean) < error, (name, sources, epsilon, measure)
@@ -195,7 +195,7 @@ def test_the_smallest_epsilon_reaches_the_target_when_planned_again_and_the_next
     assert found.reached
     assert found.search is not None
     assert found.search.over == "epsilon"
-    needed = found.search.found[found.method]
+    needed = found.search.smallest[found.method]
     assert needed.value == found.epsilon
     assert needed.failed is not None
     for seed in (0, 1):
@@ -206,7 +206,7 @@ def test_the_smallest_epsilon_reaches_the_target_when_planned_again_and_the_next
         assert good.ece.mean <= target + luck * good.ece.se
         assert poor.ece.mean > target - luck * poor.ece.se
     # No other method does it with less, unless it spoils the Brier score.
-    for method, other in found.search.found.items():
+    for method, other in found.search.smallest.items():
         if other.value is not None and other.value < found.epsilon:
             point = found.search.points[found.search.grid.index(other.value)]
             assert point.of(method).brier.mean >= point.of("uncalibrated").brier.mean
@@ -238,8 +238,8 @@ def test_an_unreachable_target_is_said_to_be_so_with_the_floor(archive: Path) ->
     found = plan(archive, sources=4, target_ece=0.001)
     assert found.reached is False
     assert found.search is not None
-    assert all(one.value is None for one in found.search.found.values())
-    floor = min(one.floor for one in found.search.found.values())
+    assert all(one.value is None for one in found.search.smallest.values())
+    floor = min(one.floor for one in found.search.smallest.values())
     assert floor > 0.001
     assert "out of reach" in found.recommendation
     assert f"{floor:.3f}" in found.recommendation
@@ -264,15 +264,15 @@ def test_is_there_enough_data() -> None:
     assert plenty.point.of("acc-t").unclear is None
 
 
-def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> OverShifts:
-    return OverShifts(mean, se, mean, mean, shifts or (mean,) * 4)
+def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) -> ShiftMean:
+    return ShiftMean(mean, se, mean, mean, shifts or (mean,) * 4)
 
 
-def expected(name: str, ece: OverShifts, brier: OverShifts) -> Expectation:
+def expected(name: str, ece: ShiftMean, brier: ShiftMean) -> Expectation:
     return Expectation(Variant(name), name not in ("uncalibrated", "prior"), ece, brier, at(0.3))
 
 
-def setting(ours: tuple[OverShifts, OverShifts], *others: Expectation) -> Point:
+def setting(ours: tuple[ShiftMean, ShiftMean], *others: Expectation) -> Point:
     return Point(
         10,
         1.0,
@@ -297,7 +297,7 @@ def setting(ours: tuple[OverShifts, OverShifts], *others: Expectation) -> Point:
     ],
 )
 def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
-    ece: OverShifts, brier: OverShifts, verdict: str
+    ece: ShiftMean, brier: ShiftMean, verdict: str
 ) -> None:
     assert judge(Variant("acc-t"), setting((ece, brier))) == verdict
 

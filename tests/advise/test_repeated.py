@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import privcal
 from privcal import InputError
-from privcal.advise.plan import Course, Expectation, OverShifts, Point, Repeated
+from privcal.advise.plan import Course, Expectation, Point, Repeated, ShiftMean
 from privcal.advise.plot import save_plan
-from privcal.advise.sentences import repeated, spoken
+from privcal.advise.sentences import repeated, rounded_down
 from privcal.advise.turnover import MAX_CAMPAIGNS, Turnover
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
 from privcal.simulate.variants import Variant
@@ -265,7 +265,7 @@ def test_the_plan_says_its_unit_and_who_is_assumed_to_come_and_go(archive: Path)
 
 
 def expected(name: str, *means: float) -> Expectation:
-    values = (OverShifts(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
+    values = (ShiftMean(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
     return Expectation(Variant(name), name == "sketch", *values)
 
 
@@ -343,7 +343,7 @@ def test_who_asks_with_the_epsilon_that_is_said_may_ask_as_often_as_planned(
 ) -> None:
     share = nano // times
     if share:
-        typed = to_nano(float(spoken(from_nano(share))))
+        typed = to_nano(float(rounded_down(from_nano(share))))
         assert typed * times <= nano
         assert Fraction(typed, share) > Fraction(99, 100)
 

@@ -20,11 +20,10 @@ from privcal.federation.shared.sealing import (
     HYBRID,
     OVERHEAD,
     SealingKey,
-    check_public,
+    check_public_key,
     seal,
 )
 from privcal.federation.shared.signatures import check_signature, check_signing
-from privcal.federation.site import keys as module
 from privcal.federation.site.keys import SiteKeys, destroy, rotate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
@@ -195,10 +194,10 @@ def test_a_rotation_that_fails_leaves_the_keys_as_they_were(
 ) -> None:
     before = SiteKeys.make(folder).public
 
-    def full(*args: Any) -> None:
+    def full(*args: Any, **more: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_write_new", full)
+    monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(InputError, match="No space left"):
         rotate(folder)
     assert SiteKeys.load(folder).public == before
@@ -300,7 +299,7 @@ def test_good_signing_keys_pass(folder: Path) -> None:
 @pytest.mark.parametrize("suite", [HYBRID, CLASSICAL])
 def test_what_is_sealed_is_opened_with_its_key_and_about_the_same_thing_only(suite: str) -> None:
     key, other = SealingKey.make(suite), SealingKey.make(suite)
-    assert check_public(key.public) == key.public
+    assert check_public_key(key.public) == key.public
     assert SealingKey.read(key.secret).public == key.public
     sealed = seal(key.public, b"a text", b"about")
     assert len(sealed) == len(b"a text") + OVERHEAD[suite]

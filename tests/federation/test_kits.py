@@ -86,7 +86,7 @@ def kit(kits: Path, tmp_path: Path) -> Callable[[str], Path]:
         ('org = "two"', "", "org of [[sites]] number 2 is missing"),
         ('name = "ann@lab.org"', 'name = "ann"', "must be an e-mail address"),
         ("[[calibrators]]", "[[askers]]", "unknown key 'askers'"),
-        ("[server]", "[server", "is not TOML"),
+        ("[server]", "[server", "is not valid TOML"),
     ],
 )
 def test_a_wrong_project_file_is_one_clear_sentence(

@@ -27,7 +27,7 @@ from privcal.campaign import (
     open_campaign,
 )
 from privcal.errors import CalibrationError, InputError, Refused
-from privcal.plausible import MAX_ROWS
+from privcal.plausible import MAX_SITE_ROWS
 from privcal.queries import GRID, Gap
 from privcal.question import Question
 from privcal.source import Answer
@@ -527,15 +527,15 @@ def test_a_reply_is_judged_by_the_smaller_of_two_declared_numbers_of_rows(
 
     assert said(1000, None).values.tolist() == [200.0]
     assert isinstance(said(1000, 2000), Answer)
-    assert isinstance(said(5 * MAX_ROWS, 1000), Answer)
-    for ours, theirs in ((100, None), (MAX_ROWS, 100), (100, 1000), (1000, 100)):
+    assert isinstance(said(5 * MAX_SITE_ROWS, 1000), Answer)
+    for ours, theirs in ((100, None), (MAX_SITE_ROWS, 100), (100, 1000), (1000, 100)):
         assert "beyond" in said(ours, theirs).code
 
 
 def test_where_nobody_declares_a_number_of_rows_there_is_one_that_no_hospital_exceeds(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for rows, used in ((MAX_ROWS, True), (2 * MAX_ROWS, False)):
+    for rows, used in ((MAX_SITE_ROWS, True), (2 * MAX_SITE_ROWS, False)):
         link = FakeLink(site_1=honest(lab, "site-1", answer(rows * GRID)))
         with linked(monkeypatch, lab, link) as sites:
             [(_, got)] = sites.ask(["site-1"], question(query=Gap(1.0), epsilon=5.0))

@@ -14,9 +14,9 @@ from privcal.errors import InputError
 from privcal.scores import Scores
 from privcal.sketch import Estimate, SketchReader, evaluate_privately
 from privcal.sketch.evaluation import _finer
-from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, with_public
+from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, prior_with_public
 
-MODELS = {"public": Model(with_public(4.0)), "many classes": Model(with_public(1.5))}
+MODELS = {"public": Model(prior_with_public(4.0)), "many classes": Model(prior_with_public(1.5))}
 MODELS["alone"] = Model(WITHOUT_PUBLIC)
 
 

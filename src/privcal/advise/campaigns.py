@@ -17,7 +17,7 @@ from dataclasses import replace
 from privcal.advise import sentences
 from privcal.advise.choose import best, best_of, clearly
 from privcal.advise.expect import PlanTask, Scenario, SettingsDone, expect
-from privcal.advise.plan import Budget, Course, Expectation, OverShifts, Point, Repeated
+from privcal.advise.plan import Budget, Course, Expectation, Point, Repeated, ShiftMean
 from privcal.advise.turnover import Turnover
 from privcal.errors import InputError
 from privcal.privacy.epsilon import from_nano
@@ -43,7 +43,7 @@ def over_campaigns(
         ]
         for times in turnover.choices()
     }
-    distinct = sorted({one for along in scenarios.values() for one in along})
+    distinct = sorted({scenario for along in scenarios.values() for scenario in along})
     points, rows = expect(replace(task, scenarios=distinct), shifts, progress)
     expected = dict(zip(distinct, points, strict=True))
     tried = [_course(times, along, expected) for times, along in scenarios.items()]
@@ -80,12 +80,12 @@ def _lasts(course: Course, population: Course) -> bool:
 def _course(times: int, along: Sequence[Scenario], expected: Mapping[Scenario, Point]) -> Course:
     counts = Counter(along)
     weights = [many / len(along) for many in counts.values()]
-    mean = _mean([expected[one] for one in counts], weights)
+    mean = _mean([expected[scenario] for scenario in counts], weights)
     return Course(
         budget="person",
         times=times,
-        rows=tuple(one.samples for one in along),
-        points=tuple(expected[one] for one in along),
+        rows=tuple(scenario.samples for scenario in along),
+        points=tuple(expected[scenario] for scenario in along),
         mean=mean,
         method=best(mean),
     )
@@ -94,7 +94,7 @@ def _course(times: int, along: Sequence[Scenario], expected: Mapping[Scenario, P
 def _mean(points: Sequence[Point], weights: Sequence[float]) -> Point:
     """What is expected of every method over campaigns."""
     together = zip(*(point.expected for point in points), strict=True)
-    return replace(points[0], expected=tuple(_mixed(one, weights) for one in together))
+    return replace(points[0], expected=tuple(_mixed(along, weights) for along in together))
 
 
 def _mixed(along: Sequence[Expectation], weights: Sequence[float]) -> Expectation:
@@ -103,11 +103,11 @@ def _mixed(along: Sequence[Expectation], weights: Sequence[float]) -> Expectatio
         return first
     unclear = None
     if first.unclear is not None:
-        unclear = sum(w * (one.unclear or 0.0) for w, one in zip(weights, along, strict=True))
+        unclear = sum(w * (e.unclear or 0.0) for w, e in zip(weights, along, strict=True))
     return replace(
         first,
-        ece=OverShifts.mixed([one.ece for one in along], weights),
-        brier=OverShifts.mixed([one.brier for one in along], weights),
-        aurc=OverShifts.mixed([one.aurc for one in along], weights),
+        ece=ShiftMean.mixed([e.ece for e in along], weights),
+        brier=ShiftMean.mixed([e.brier for e in along], weights),
+        aurc=ShiftMean.mixed([e.aurc for e in along], weights),
         unclear=unclear,
     )

@@ -28,9 +28,9 @@ def best_of(several: Sequence[Expectation]) -> Expectation:
 
     Not the lowest ECE of all: binning has it at times and pays with a worse confidence.
     """
-    least = min(one.brier.mean for one in several)
-    close = [one for one in several if one.brier.mean <= (1 + AS_GOOD) * least]
-    return min(close, key=lambda one: one.ece.mean)
+    least = min(e.brier.mean for e in several)
+    close = [e for e in several if e.brier.mean <= (1 + AS_GOOD) * least]
+    return min(close, key=lambda e: e.ece.mean)
 
 
 class Choice(NamedTuple):
@@ -50,12 +50,12 @@ def choose(asked: Point | None, search: GridSearch | None) -> Choice:
     """
     reached: list[tuple[float, float, Variant, Point]] = []
     if search is not None:
-        for method, one in search.found.items():
-            if one.value is not None:
-                point = search.points[search.grid.index(one.value)]
+        for method, least in search.smallest.items():
+            if least.value is not None:
+                point = search.points[search.grid.index(least.value)]
                 brier = point.of(method).brier.mean
                 if brier < point.nothing_done.brier.mean:
-                    reached.append((one.value, brier, method, point))
+                    reached.append((least.value, brier, method, point))
     if reached:
         _, _, method, point = min(reached, key=lambda entry: entry[:2])
         return Choice(method, point, True)
@@ -67,7 +67,7 @@ def choose(asked: Point | None, search: GridSearch | None) -> Choice:
 
 def best_without_data(point: Point) -> Expectation:
     """The best that needs no data of any source: nothing at all, or a prior map."""
-    return min(point.nothing_done, point.without_data(), key=lambda one: one.ece.mean)
+    return min(point.nothing_done, point.without_data(), key=lambda e: e.ece.mean)
 
 
 def judge(method: Variant, point: Point) -> Verdict:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcal import methods
-from privcal.advise.plan import PRIOR, Expectation, OverShifts, Point
+from privcal.advise.plan import PRIOR, Expectation, Point, ShiftMean
 from privcal.errors import InputError
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
@@ -109,9 +109,9 @@ def expect(
 
 def _expectation(outcomes: Sequence[Outcome]) -> Expectation:
     """One method at all shifts."""
-    unclear = [one.unclear for one in outcomes if one.unclear is not None]
+    unclear = [e.unclear for e in outcomes if e.unclear is not None]
     ece, brier, aurc = (
-        OverShifts.of(np.stack(values))
+        ShiftMean.of(np.stack(values))
         for values in zip(*(o.measured for o in outcomes), strict=True)
     )
     return Expectation(
@@ -182,8 +182,8 @@ def _contestants(public: Scores | None) -> list[tuple[Variant, Method]]:
 
 def _unclear(maps: Sequence[Map]) -> float | None:
     """The share of trials in which the noise drowned the data, where the method says so."""
-    told = [map.informative for map in maps if map.informative is not None]
-    return float(np.mean(np.logical_not(told))) if told else None
+    known = [map.informative for map in maps if map.informative is not None]
+    return float(np.mean(np.logical_not(known))) if known else None
 
 
 def _set_aside(task: PlanTask, shift: str, size: int) -> tuple[Scores | None, IntArray]:

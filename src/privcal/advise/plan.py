@@ -23,7 +23,7 @@ Budget = Literal["population", "person"]
 
 
 @dataclass(frozen=True)
-class OverShifts:
+class ShiftMean:
     """An expected value: its mean over shifts, and how different it is from shift to shift."""
 
     mean: float
@@ -36,7 +36,7 @@ class OverShifts:
     """The expected value at each shift."""
 
     @classmethod
-    def of(cls, values: FloatArray) -> OverShifts:
+    def of(cls, values: FloatArray) -> ShiftMean:
         """From values (shifts, trials)."""
         shifts, trials = values.shape
         expected = values.mean(axis=1)
@@ -53,7 +53,7 @@ class OverShifts:
         )
 
     @classmethod
-    def mixed(cls, means: Sequence[OverShifts], weights: Sequence[float]) -> OverShifts:
+    def mixed(cls, means: Sequence[ShiftMean], weights: Sequence[float]) -> ShiftMean:
         """The average of values that were simulated independently; the weights add up to 1."""
         expected = np.asarray(weights) @ np.array([mean.shifts for mean in means])
         low, high = np.percentile(expected, RANGE)
@@ -77,9 +77,9 @@ class Expectation:
     method: Variant
     private: bool
     """Whether it asks sources; the others are there to compare with."""
-    ece: OverShifts
-    brier: OverShifts
-    aurc: OverShifts
+    ece: ShiftMean
+    brier: ShiftMean
+    aurc: ShiftMean
     unclear: float | None = None
     """For a sketch: how often the noise drowns the data, and it falls back on its prior."""
 
@@ -97,10 +97,10 @@ class Point:
 
     def of(self, method: Variant | str) -> Expectation:
         """What to expect of a method, by its value or its name."""
-        return next(one for one in self.expected if str(one.method) == str(method))
+        return next(e for e in self.expected if str(e.method) == str(method))
 
     def private(self) -> list[Expectation]:
-        return [one for one in self.expected if one.private]
+        return [e for e in self.expected if e.private]
 
     @property
     def nothing_done(self) -> Expectation:
@@ -108,14 +108,14 @@ class Point:
 
     def without_data(self) -> Expectation:
         """The best of the maps that need no data of any source."""
-        priors = [one for one in self.expected if one.method.method == PRIOR and not one.private]
-        return min(priors, key=lambda one: one.ece.mean)
+        priors = [e for e in self.expected if e.method.method == PRIOR and not e.private]
+        return min(priors, key=lambda e: e.ece.mean)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "sources": self.sources,
             "epsilon": self.epsilon,
-            "expected": [one.to_dict() for one in self.expected],
+            "expected": [e.to_dict() for e in self.expected],
         }
 
 
@@ -129,8 +129,8 @@ class GridSearch:
 
     over: Over
     points: tuple[Point, ...]
-    found: dict[Variant, Smallest]
-    """Empty where no target was given."""
+    smallest: dict[Variant, Smallest]
+    """Where each method first reaches the target; empty where there is none."""
 
     @property
     def grid(self) -> list[float]:
@@ -140,7 +140,7 @@ class GridSearch:
         return {
             "over": self.over,
             "grid": self.grid,
-            "found": {str(method): one.to_dict() for method, one in self.found.items()},
+            "found": {str(method): least.to_dict() for method, least in self.smallest.items()},
             "points": [point.to_dict() for point in self.points],
         }
 
@@ -217,9 +217,9 @@ class Course:
             "epsilon": self.epsilon,
             "method": str(self.method),
             "rows": self.rows,
-            "ece": [one.ece.mean for one in along],
-            "brier": [one.brier.mean for one in along],
-            "aurc": [one.aurc.mean for one in along],
+            "ece": [e.ece.mean for e in along],
+            "brier": [e.brier.mean for e in along],
+            "aurc": [e.aurc.mean for e in along],
             "mean": self.mean.to_dict(),
             "last": self.points[-1].to_dict(),
         }
@@ -255,14 +255,14 @@ class Repeated:
             "person": self.person.to_dict(),
             "tried": [
                 {
-                    "times": one.times,
-                    "epsilon": one.epsilon,
-                    "method": str(one.method),
-                    "ece": one.expected.ece.mean,
-                    "brier": one.expected.brier.mean,
-                    "aurc": one.expected.aurc.mean,
+                    "times": course.times,
+                    "epsilon": course.epsilon,
+                    "method": str(course.method),
+                    "ece": course.expected.ece.mean,
+                    "brier": course.expected.brier.mean,
+                    "aurc": course.expected.aurc.mean,
                 }
-                for one in self.tried
+                for course in self.tried
             ],
         }
 

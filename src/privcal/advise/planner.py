@@ -187,9 +187,7 @@ def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trial
     if sources is not None:
         whole("sources", sources, 1)
     whole("samples", samples, 1)
-    whole("trials", trials, 1)
-    if trials < 2:
-        raise InputError("trials must be at least 2, or nothing is known of the error")
+    whole("trials", trials, 2)  # one tells nothing of the error
     if sources is None and target is None:
         raise InputError("say how many sources there are, or which ECE they shall reach")
     if (sources or 1) * samples > MAX_DRAWS:
@@ -271,9 +269,9 @@ def _smallest(points: Sequence[Point], over: Over, target: float) -> dict[Varian
     """The least value at which each private method reaches the target."""
     grid = [float(getattr(point, over)) for point in points]
     reached = {}
-    for one in points[0].private():
-        along = [point.of(one.method).ece for point in points]
-        reached[one.method] = smallest(
+    for method in [expected.method for expected in points[0].private()]:
+        along = [point.of(method).ece for point in points]
+        reached[method] = smallest(
             grid, [ece.mean for ece in along], [ece.se for ece in along], target
         )
     return reached

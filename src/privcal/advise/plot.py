@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privcal.advise.plan import PRIOR, Expectation, OverShifts, Plan, Repeated
-from privcal.advise.sentences import spoken
+from privcal.advise.plan import PRIOR, Expectation, Plan, Repeated, ShiftMean
+from privcal.advise.sentences import rounded_down
 from privcal.errors import InputError
 from privcal.plots import check_picture, save_figure
 from privcal.simulate.variants import Variant
@@ -49,13 +49,15 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
     search = plan.search
     assert search is not None
     grid = search.grid
-    looks = _looks([one.method for one in search.points[0].expected])
-    for one in search.points[0].expected:
-        look, chosen = looks[one.method], one.method == plan.method
-        along = [_mean(point.of(one.method), measure) for point in search.points]
+    looks = _looks([e.method for e in search.points[0].expected])
+    for expected in search.points[0].expected:
+        look, chosen = looks[expected.method], expected.method == plan.method
+        along = [_mean(point.of(expected.method), measure) for point in search.points]
         means = [mean.mean for mean in along]
-        if not one.private:  # a level, the same everywhere
-            axis.plot(grid, means, color=look.colour, ls=look.dashes, lw=1.4, label=str(one.method))
+        if not expected.private:  # a level, the same everywhere
+            axis.plot(
+                grid, means, color=look.colour, ls=look.dashes, lw=1.4, label=str(expected.method)
+            )
             continue
         axis.plot(
             grid,
@@ -64,11 +66,11 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
             ms=4,
             lw=2.4 if chosen else 1.2,
             zorder=4 if chosen else 2,
-            label=str(one.method),
+            label=str(expected.method),
         )
         if chosen:
             low, high = [f.low for f in along], [f.high for f in along]
-            label = f"{one.method}: 10th–90th percentile of shifts"
+            label = f"{expected.method}: 10th–90th percentile of shifts"
             axis.fill_between(grid, low, high, color=look.colour, alpha=0.15, lw=0, label=label)
     axis.plot(
         [getattr(plan.chosen, search.over)],
@@ -93,7 +95,7 @@ def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
     for course in (repeated.population, repeated.person):
         look = _BUDGETS[course.budget]
         along = [_mean(point.of(course.method), measure) for point in course.points]
-        label = f'{course.method}, budget = "{course.budget}", ε = {spoken(course.epsilon)} in each'
+        label = f'{course.method}, budget = "{course.budget}", ε = {rounded_down(course.epsilon)} in each'
         chosen = course.budget == repeated.recommended
         axis.plot(
             numbers,
@@ -116,7 +118,7 @@ def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
                 lw=0,
                 label="recommended: 10th–90th percentile of shifts",
             )
-    looks = _looks([one.method for one in plan.point.expected if not one.private])
+    looks = _looks([e.method for e in plan.point.expected if not e.private])
     for method, look in looks.items():
         level = _mean(plan.point.of(method), measure).mean
         axis.axhline(level, color=look.colour, ls=look.dashes, lw=1.4, label=str(method))
@@ -153,6 +155,6 @@ def _looks(methods: list[Variant]) -> dict[Variant, Style]:
     }
 
 
-def _mean(expected: Expectation, measure: str) -> OverShifts:
-    mean: OverShifts = getattr(expected, measure)
+def _mean(expected: Expectation, measure: str) -> ShiftMean:
+    mean: ShiftMean = getattr(expected, measure)
     return mean

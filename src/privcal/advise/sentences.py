@@ -50,25 +50,25 @@ def recommendation(
         )
     if not choice.reached:
         return f"{_out_of_reach(search, point, samples, target)}; {method} with {setting} brings {change}."
-    return f"Use {method} with {setting}, {_least(search, search.found[choice.method], target)}: {change}."
+    return f"Use {method} with {setting}, {_least(search, search.smallest[choice.method], target)}: {change}."
 
 
-def _least(search: GridSearch, found: Smallest, target: float) -> str:
-    what = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
-    if found.failed is None:
-        return f"the {what} tried, which reaches an ECE of {target:g}"
-    return f"the {what} that reaches an ECE of {target:g} ({found.failed:,g} does not)"
+def _least(search: GridSearch, least: Smallest, target: float) -> str:
+    value = "smallest ε" if search.over == "epsilon" else "smallest number of sources"
+    if least.failed is None:
+        return f"the {value} tried, which reaches an ECE of {target:g}"
+    return f"the {value} that reaches an ECE of {target:g} ({least.failed:,g} does not)"
 
 
 def _out_of_reach(search: GridSearch, point: Point, samples: int, target: float) -> str:
-    lowest = min(search.found, key=lambda method: search.found[method].floor)
+    lowest = min(search.smallest, key=lambda method: search.smallest[method].floor)
     brier = search.points[-1].of(lowest).brier.mean
     where = (
         f"{point.sources:,} sources of {samples:,} rows and ε up to {LARGEST_EPSILON:g}"
         if search.over == "epsilon"
         else f"ε = {point.epsilon:g} and up to {search.points[-1].sources:,} sources of {samples:,} rows"
     )
-    floor = search.found[lowest].floor
+    floor = search.smallest[lowest].floor
     if floor <= target:
         return (
             f"An ECE of {target:g} with {where} costs more than it is worth: {_name(lowest)} has "
@@ -85,14 +85,14 @@ def repeated(plan: Repeated, samples: int) -> str:
     course, other = plan.course, plan.population
     nothing, without = course.mean.nothing_done, best_without_data(course.mean)
     use = (
-        f'{_name(course.method)} with budget = "{course.budget}" and ε = {spoken(course.epsilon)} '
+        f'{_name(course.method)} with budget = "{course.budget}" and ε = {rounded_down(course.epsilon)} '
         f"in {_each(plan.campaigns)}, at each of {course.mean.sources:,} sources of {samples:,} rows"
     )
     change = f"{_change(nothing, course.expected)}{_when(course)}"
     if course.budget == "person":
         opening = ""
         change += (
-            f"; with one budget for all, ε = {spoken(other.epsilon)} in each, "
+            f"; with one budget for all, ε = {rounded_down(other.epsilon)} in each, "
             f"{_both(other.expected)}"
         )
     else:
@@ -117,7 +117,7 @@ def _no_help(plan: Repeated) -> str:
             "good in the last. "
         )
     return (
-        f'New people hardly help: budget = "person" with ε = {spoken(person.epsilon)} has '
+        f'New people hardly help: budget = "person" with ε = {rounded_down(person.epsilon)} has '
         f"{_both(person.expected)}, which is not clearly better than one budget for all. "
     )
 
@@ -158,12 +158,12 @@ def who(turnover: Turnover, person: Course) -> str:
         f"{person.times + 1:,} on"
     )
     return (
-        f'{unit} {come} With budget = "person" and ε = {spoken(person.epsilon)} in each campaign '
+        f'{unit} {come} With budget = "person" and ε = {rounded_down(person.epsilon)} in each campaign '
         f"a person counts {_times(person.times)} and then no more: {counts}."
     )
 
 
-def spoken(epsilon: float) -> str:
+def rounded_down(epsilon: float) -> str:
     """Three digits, rounded down: who asks with them may ask as often as planned."""
     nano = to_nano(epsilon)
     unit = 10 ** max(len(str(nano)) - 3, 0)
@@ -201,13 +201,13 @@ def enough(verdict: Verdict, method: Variant, point: Point, when: str = "") -> E
 
 def caveat(dataset: str, shifts: int, after: float, *, bundled: bool) -> str:
     """`after`: the expected ECE of what is best at the setting."""
-    what = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
+    basis = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
     seen = (
         " The sketch's prior was chosen on another network, under 8 of the 15." if bundled else ""
     )
     return (
-        f"This plan rests on {what} and {of}, with sources that are alike; your shift may be milder "
+        f"This plan rests on {basis} and {of}, with sources that are alike; your shift may be milder "
         f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "
         f"what is expected at each.{seen} How good your model is today it cannot know: if its ECE "
         f"is already below {after:.3f}, leave it alone."
@@ -221,8 +221,8 @@ def _change(before: Expectation, after: Expectation) -> str:
     )
 
 
-def _both(one: Expectation) -> str:
-    return f"ECE {one.ece.mean:.3f}, Brier {one.brier.mean:.3f}"
+def _both(expected: Expectation) -> str:
+    return f"ECE {expected.ece.mean:.3f}, Brier {expected.brier.mean:.3f}"
 
 
 def _name(method: Variant) -> str:
@@ -230,8 +230,8 @@ def _name(method: Variant) -> str:
     return f"{method.method} (with public rows)" if method.public_rows else str(method)
 
 
-def _alternative(one: Expectation) -> str:
+def _alternative(expected: Expectation) -> str:
     """What needs no data, as a person would say it."""
-    if one.method.method != PRIOR:
+    if expected.method.method != PRIOR:
         return "doing nothing"
-    return "the sketch's prior map" + (" with public rows" if one.method.public_rows else "")
+    return "the sketch's prior map" + (" with public rows" if expected.method.public_rows else "")

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-from privcal.advise.sentences import spoken
-from privcal.cli.console import output, print_json, progress_bar
-from privcal.cli.options import Json
+from privcal.advise.sentences import rounded_down
+from privcal.cli.console import plural, progress_bar, show
+from privcal.cli.options import Json, words
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
 
 if TYPE_CHECKING:
-    from privcal.advise.plan import Expectation, OverShifts, Plan, Point, Repeated
+    from privcal.advise.plan import Expectation, Plan, Point, Repeated, ShiftMean
 
 
 def command(
@@ -96,7 +97,6 @@ def command(
     if plot is not None:
         check_outputs([plot], [*(archive or ()), *([public] if public else [])])
     clean = None if public is None else read_scores(public)
-    names = None if shifts is None else [n.strip() for n in shifts.split(",") if n.strip()]
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=None)
         plan = advise(
@@ -108,7 +108,7 @@ def command(
             new_people=new_people,
             public=clean,
             archives=archive or (),
-            shifts=names,
+            shifts=words(shifts),
             trials=trials,
             seed=seed,
             sweep=plot is not None and campaigns is None,
@@ -116,16 +116,15 @@ def command(
         )
     if plot is not None:
         save_plan(plot, plan)
-    console = output(as_json)
-    console.print(_table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated))
-    for line in _lines(plan):
-        console.print(line)
-    console.print(plan.recommendation, style="bold")
-    console.print(_promise(plan))
-    if plot is not None:
-        console.print(f"picture: {plot}")
-    if as_json:
-        print_json({**plan.to_dict(), "plot": None if plot is None else str(plot)})
+    show(
+        as_json,
+        {**plan.to_dict(), "plot": None if plot is None else str(plot)},
+        _table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated),
+        *map(Text, _lines(plan)),
+        Text(plan.recommendation, style="bold"),
+        Text(_promise(plan)),
+        *([] if plot is None else [f"picture: {plot}"]),
+    )
 
 
 def _empty(
@@ -133,7 +132,7 @@ def _empty(
 ) -> Table:
     """A table without rows, for what is expected at these points."""
     basis = plan.basis
-    shown = [one for point in points for one in point.expected]
+    shown = [expected for point in points for expected in point.expected]
     errors = [max(mean.se for mean in means) for means in zip(*map(_measures, shown), strict=True)]
     table = Table(
         title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
@@ -157,25 +156,25 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
     points = (person.mean, person.points[-1], population.mean)
     table = _empty(
         plan,
-        f"ε = {repeated.epsilon:g} for {repeated.campaigns:,} "
-        f"campaign{'s' * (repeated.campaigns != 1)}, {100 * repeated.new_people:g}% new people at each",
-        f"person: a budget for each person, ε = {spoken(person.epsilon)} in each campaign; the "
+        f"ε = {repeated.epsilon:g} for {plural(repeated.campaigns, 'campaign')}, "
+        f"{100 * repeated.new_people:g}% new people at each",
+        f"person: a budget for each person, ε = {rounded_down(person.epsilon)} in each campaign; the "
         "mean over campaigns, and the last. population: one for all, ε = "
-        f"{spoken(population.epsilon)} in each, all alike. Mean over shifts.",
+        f"{rounded_down(population.epsilon)} in each, all alike. Mean over shifts.",
         ["method", "person\nECE", "last", "Brier", "last", "AURC", "population\nECE", "Brier"],
         points,
     )
-    for one in plan.point.expected:
-        mean, last, other = (point.of(one.method) for point in points)
+    for expected in plan.point.expected:
+        mean, last, other = (point.of(expected.method) for point in points)
         values = (mean.ece, last.ece, mean.brier, last.brier, mean.aurc, other.ece, other.brier)
-        style = "bold" if one.method == plan.method else None
-        table.add_row(str(one.method), *(f"{value.mean:.3f}" for value in values), style=style)
+        style = "bold" if expected.method == plan.method else None
+        table.add_row(str(expected.method), *(f"{value.mean:.3f}" for value in values), style=style)
     return table
 
 
 def _table(plan: Plan) -> Table:
     point = plan.point
-    search = plan.search if plan.search is not None and plan.search.found else None
+    search = plan.search if plan.search is not None and plan.search.smallest else None
     columns = ["method", "ECE", "Brier", "AURC"]
     if search is not None:
         columns.append(f"{'ε' if search.over == 'epsilon' else 'sources'} for {plan.target_ece:g}")
@@ -186,13 +185,14 @@ def _table(plan: Plan) -> Table:
         columns,
         [point],
     )
-    for one in point.expected:
-        style = "bold" if one.method == plan.method else None
-        ranged = (one.ece, one.brier) if search is None else (one.ece,)  # what 80 columns hold
-        cells = [str(one.method)]
-        cells += [f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(one)]
+    for expected in point.expected:
+        style = "bold" if expected.method == plan.method else None
+        # With the ranges that 80 columns hold.
+        ranged = (expected.ece, expected.brier) if search is None else (expected.ece,)
+        cells = [str(expected.method)]
+        cells += [f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(expected)]
         if search is not None:
-            cells.append(_needed(plan, one))
+            cells.append(_needed(plan, expected))
         table.add_row(*cells, style=style)
     return table
 
@@ -212,22 +212,22 @@ def _lines(plan: Plan) -> list[str]:
             f"calibrated by T = {p.temperature:.3f}; {p.simulated:,} clean rows of the archive "
             "stood for them."
         )
-    for one in plan.point.expected:
-        if one.unclear is not None:
+    for expected in plan.point.expected:
+        if expected.unclear is not None:
             lines.append(
-                f"{one.method}: the noise would drown the data, and leave the prior, in "
-                f"{one.unclear:.1%} of runs."
+                f"{expected.method}: the noise would drown the data, and leave the prior, in "
+                f"{expected.unclear:.1%} of runs."
             )
     if plan.repeated is not None:
         lines.append(plan.repeated.who)
     return [*lines, plan.enough.sentence, plan.caveat]
 
 
-def _measures(one: Expectation) -> tuple[OverShifts, OverShifts, OverShifts]:
-    return one.ece, one.brier, one.aurc
+def _measures(expected: Expectation) -> tuple[ShiftMean, ShiftMean, ShiftMean]:
+    return expected.ece, expected.brier, expected.aurc
 
 
-def _range(mean: OverShifts) -> str:
+def _range(mean: ShiftMean) -> str:
     return f"({_short(mean.low)}–{_short(mean.high)})"
 
 
@@ -235,12 +235,12 @@ def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def _needed(plan: Plan, one: Expectation) -> str:
+def _needed(plan: Plan, expected: Expectation) -> str:
     """The least value that reaches the target, and the next lower one, which does not."""
     assert plan.search is not None
-    if one.method not in plan.search.found:
-        return "reached" if plan.target_ece and one.ece.mean <= plan.target_ece else ""
-    least = plan.search.found[one.method]
+    if expected.method not in plan.search.smallest:
+        return "reached" if plan.target_ece and expected.ece.mean <= plan.target_ece else ""
+    least = plan.search.smallest[expected.method]
     if least.value is None:
         return f"> {least.failed:,g}, floor {_short(least.floor)}"
     return f"{least.value:,g}" + (f" ({least.failed:,g} fails)" if least.failed else "")

@@ -10,6 +10,8 @@ import typer
 import privcal
 from privcal.cli import (
     data,
+    data_check,
+    data_logits,
     exits,
     federation,
     federation_members,
@@ -114,8 +116,8 @@ _group(
     {
         "fetch": data.fetch,
         "train": data.train,
-        "logits": data.logits,
-        "check": data.check,
+        "logits": data_logits.logits,
+        "check": data_check.check,
         "corruptions": data.sheet,
     },
     epilog="From nothing to the paper's tables: `privcal data fetch cifar10`, `privcal data train "

@@ -33,7 +33,7 @@ from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
-from privcal.plausible import MAX_ROWS
+from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
@@ -161,8 +161,8 @@ def calibrate(
     clean = None if public is None else read_public(public, files)
     options |= {} if clean is None else {"public": clean}
     chosen = methods.make(method, **options)
-    run = _Run(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
-    run.check([path for path in (*files, policy, public) if path is not None], plot)
+    request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
+    request.check([path for path in (*files, policy, public) if path is not None], plot)
     if federation is None:
         sources = open_sources(
             files,
@@ -178,18 +178,18 @@ def calibrate(
             public=clean,
             tell=note,
         )
-        asked = _sources(run, sources, files, source_column)
+        asked = _sources(request, sources, files, source_column)
     else:
-        most = MAX_ROWS if max_rows is None else max_rows
-        asked = _sites(run, federation, resume, site_timeout, most, rows_per_person)
-    result, names = _ask(run, asked)
+        most = MAX_SITE_ROWS if max_rows is None else max_rows
+        asked = _sites(request, federation, resume, site_timeout, most, rows_per_person)
+    result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
     report(result, names, clean, out, sketch, plot, *where, as_json)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Request:
     """What is asked, and where the results go, whoever is asked."""
 
     method: methods.Method
@@ -266,12 +266,14 @@ def _check_files(method: str, **paths: Path | None) -> None:
             raise InputError(f"--{name} is for methods like sketch, not for {method}")
 
 
-def _sources(run: _Run, sources: list[Source], files: list[Path], column: str | None) -> _Asked:
-    panel = LocalPanel(sources, run.asker)
-    resume = Campaign.began(campaign_folder(run.out))
-    campaign = run.begin(
+def _sources(
+    request: _Request, sources: list[Source], files: list[Path], column: str | None
+) -> _Asked:
+    panel = LocalPanel(sources, request.asker)
+    resume = Campaign.began(campaign_folder(request.out))
+    campaign = request.begin(
         resume,
-        asker=run.asker,
+        asker=request.asker,
         sources={source.ledger.id: source.name for source in sources},
         files=[str(path.resolve()) for path in files],
         column=column,
@@ -283,13 +285,13 @@ def _sources(run: _Run, sources: list[Source], files: list[Path], column: str | 
 
 
 def _sites(
-    run: _Run, kit: Path, resume: bool, timeout: int, max_rows: int, rows_per_person: int
+    request: _Request, kit: Path, resume: bool, timeout: int, max_rows: int, rows_per_person: int
 ) -> _Asked:
     from privcal.federation.calibrator import distant  # FLARE
 
-    if run.model is None:
+    if request.model is None:
         raise InputError("a campaign names its model: give --model")
-    campaign = run.begin(resume)
+    campaign = request.begin(resume)
     if resume and not Campaign.began(campaign.folder):
         note("nothing was asked before: the campaign begins now")
     panel = distant(
@@ -304,7 +306,7 @@ def _sites(
     return _Asked(panel, campaign, unit, "the same command and --resume", max_rows)
 
 
-def _ask(run: _Run, asked: _Asked) -> tuple[Result, list[str]]:
+def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
     """Run the method and write its map; the result, and the names of all that were asked."""
     with _kept(asked), warnings.catch_warnings():
         warnings.simplefilter("ignore", SourceDropped)  # said afterwards
@@ -312,23 +314,23 @@ def _ask(run: _Run, asked: _Asked) -> tuple[Result, list[str]]:
             task = bar.add_task("opening the sources", total=None)
 
             def progress(step: Progress) -> None:
-                text = step_text(run.method.name, step)
+                text = step_text(request.method.name, step)
                 bar.update(task, description=text, completed=step.answered, total=step.sources)
 
             with asked.panel as panel:
                 result = privcal.calibrate(
                     panel,
-                    run.method,
-                    run.epsilon,
-                    min_sources=run.min_sources,
-                    asker=run.asker,
+                    request.method,
+                    request.epsilon,
+                    min_sources=request.min_sources,
+                    asker=request.asker,
                     campaign=str(asked.campaign.plan["campaign"]),
-                    model=run.model,
+                    model=request.model,
                     progress=progress,
                 )
-        result.map.save(run.out)
-        if run.sketch is not None and result.sketch is not None:
-            result.sketch.save(run.sketch)
+        result.map.save(request.out)
+        if request.sketch is not None and result.sketch is not None:
+            result.sketch.save(request.sketch)
         return result, list(panel.names)
 
 

@@ -17,31 +17,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
-def output(as_json: bool) -> Console:
-    """The console for results: standard output, or standard error beside a JSON document."""
-    return stderr if as_json else Console(markup=False, highlight=False, emoji=False)
-
-
-def show(as_json: bool, document: Any, *parts: RenderableType) -> None:
-    """Print a command's result: `parts` for a person and, with --json, `document` for a program.
+def say(as_json: bool, *parts: RenderableType) -> None:
+    """Print part of a command's result for a person.
 
     A plain string is never broken, so that a path in it can be copied; a `Text` is wrapped at the
     width of the terminal.
     """
-    console = output(as_json)
+    console = stderr if as_json else Console(markup=False, highlight=False, emoji=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
+
+
+def show(as_json: bool, document: Any, *parts: RenderableType) -> None:
+    """Print a command's result: `parts` for a person and, with --json, `document` for a program."""
+    say(as_json, *parts)
     if as_json:
-        print_json(document)
+        print(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def note(text: str) -> None:
     """Print a sentence that is not the result, such as a warning, on standard error."""
     stderr.print(text, soft_wrap=True)
-
-
-def print_json(document: Any) -> None:
-    print(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:

@@ -6,9 +6,8 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from privcal.cli.console import output, plural, print_json, show
+from privcal.cli.console import plural, say, show
 from privcal.cli.options import Json, LedgerFile, Whose, Yes
 from privcal.errors import InputError
 from privcal.privacy.approvals import Proposal
@@ -47,17 +46,16 @@ def approve(
 
     Example: `privcal ledger approve hospital.npz.ledger spring-2026`
     """
-    terms = approve_campaign(ledger_of(file), campaign, asker, yes, output(as_json))
-    if as_json:
-        print_json({"file": str(file), "approved": terms is not None})
-    if terms is None:
+    approved = approve_campaign(ledger_of(file), campaign, asker, yes, as_json)
+    show(as_json, {"file": str(file), "approved": approved})
+    if not approved:
         raise typer.Exit(1)
 
 
 def approve_campaign(
-    ledger: Ledger, campaign: str, asker: str | None, yes: bool, console: Console
-) -> Proposal | None:
-    """Show the owner what a waiting campaign asks, and record the approval; None if they say no.
+    ledger: Ledger, campaign: str, asker: str | None, yes: bool, as_json: bool
+) -> bool:
+    """Show the owner what a waiting campaign asks, and record the approval; False if they say no.
 
     With `yes` nobody is asked; otherwise there must be somebody at a terminal.
     """
@@ -76,17 +74,16 @@ def approve_campaign(
         names = ", ".join(terms.asker for terms, _ in matching)
         raise InputError(f"{names} all have a campaign {campaign!r}: say whose with --asker")
     [(terms, since)] = matching
-    for line in _asks(terms, since):
-        console.print(line, soft_wrap=True)
+    say(as_json, *_asks(terms, since))
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("there is nobody to ask here; say --yes to approve it")
         if not typer.confirm("Approve it?", err=True):
-            console.print("not approved; it goes on waiting")
-            return None
+            say(as_json, "not approved; it goes on waiting")
+            return False
     ledger.approve(terms)  # what was shown: if it asks for something else by now, an error
-    console.print("approved")
-    return terms
+    say(as_json, "approved")
+    return True
 
 
 def _asks(terms: Proposal, since: str) -> list[str]:

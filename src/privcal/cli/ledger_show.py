@@ -132,18 +132,26 @@ def _readable(entry: Entry) -> str:
 
 def facts_of(ledger: Ledger) -> dict[str, Any]:
     """A ledger for --json: what it is, its rules, and what is spent."""
-    fixed, policy, spent = ledger.facts, ledger.policy, ledger.nano_spent
-    population = policy.budget == "population"
+    fixed = ledger.facts
     return {
         "file": str(ledger.path),
         "id": fixed.id,
         "name": fixed.name,
         "unit": fixed.unit,
-        "policy": policy.to_dict(),
+        "policy": ledger.policy.to_dict(),
         "data": [str(Data.noted(note)) for note in ledger.notes()],
+        **budget_of(ledger),
+    }
+
+
+def budget_of(ledger: Ledger) -> dict[str, Any]:
+    """The ε of a ledger: in all, spent, and what remains (None where each person has a budget)."""
+    policy, spent = ledger.policy, ledger.nano_spent
+    common = policy.budget == "population"
+    return {
         "total": policy.epsilon,
         "spent": from_nano(spent),
-        "remains": from_nano(policy.nano_total - spent) if population else None,
+        "remains": from_nano(policy.nano_total - spent) if common else None,
     }
 
 

@@ -48,3 +48,19 @@ Public = Annotated[
 PrivatePlot = Annotated[
     Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
 ]
+
+Images = Annotated[
+    Path | None,
+    typer.Option(help="Folder or .tar.gz of the images; by default what `privcal data fetch` got."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Frost = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the original frost photographs; by default drawn ones."),
+]
+Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
+
+
+def words(text: str | None) -> list[str] | None:
+    """The words of an option like `a,b,c`."""
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]

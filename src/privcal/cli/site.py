@@ -9,8 +9,9 @@ import typer
 from rich import box
 from rich.table import Table
 
-from privcal.cli.console import note, output, print_json, show
+from privcal.cli.console import note, say, show
 from privcal.cli.ledger_approvals import approve_campaign
+from privcal.cli.ledger_show import budget_of
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
 from privcal.errors import InputError
 from privcal.federation import need_flare
@@ -198,13 +199,10 @@ def approve(
             f"no campaign {campaign!r} waits for approval; privcal site status {folder} lists "
             "those that do"
         )
-    done = [
-        approve_campaign(ledger, campaign, asker, yes, output(as_json)) is not None
-        for ledger in waiting
-    ]
-    if as_json:
-        print_json({"campaign": campaign, "approved": all(done)})
-    if not all(done):
+    answers = [approve_campaign(ledger, campaign, asker, yes, as_json) for ledger in waiting]
+    approved = all(answers)
+    show(as_json, {"campaign": campaign, "approved": approved})
+    if not approved:
         raise typer.Exit(1)
 
 
@@ -226,33 +224,24 @@ def status(folder: Folder, as_json: Json = False) -> None:
         trouble = str(error)
     if trouble:
         note(f"warning: {trouble}")
-    output(as_json).print(
+    running = (
         f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
+    say(as_json, running)
     populations = [_show_population(p, site.name, as_json) for p in site.populations]
-    if as_json:
-        print_json({"running": bool(process), "populations": populations})
+    show(as_json, {"running": bool(process), "populations": populations})
 
 
 def _show_population(population: Population, name: str, as_json: bool) -> dict[str, Any]:
-    from privcal.privacy.epsilon import from_nano
     from privcal.privacy.ledger import Ledger
 
     ledger = Ledger(population.ledger)
-    policy, spent = ledger.policy, ledger.nano_spent
-    facts = {
-        "spent": from_nano(spent),
-        "total": policy.epsilon,
-        "remains": from_nano(policy.nano_total - spent) if policy.budget == "population" else None,
-    }
-    console = output(as_json)
-    console.print(
-        population.data.name + (f", model {population.model}" if population.model else "")
-    )
-    if policy.budget == "population":
-        console.print(f"ε {facts['spent']:g} of {facts['total']:g} is spent; {remaining(facts)}")
-    for line in promise(policy, ledger.unit):
-        console.print(line, soft_wrap=True)
+    policy, facts = ledger.policy, budget_of(ledger)
+    say(as_json, population.data.name + (f", model {population.model}" if population.model else ""))
+    if facts["remains"] is not None:
+        total, spent = facts["total"], facts["spent"]
+        say(as_json, f"ε {spent:g} of {total:g} is spent; {remaining(facts)}")
+    say(as_json, *promise(policy, ledger.unit))
     if not ledger.in_step:
         note(
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
@@ -265,14 +254,13 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
             "answer is cut to what so many could make it; declare more"
         )
     campaigns = _campaigns(ledger)
-    console.print(_who_asked(campaigns))
     waiting = ledger.waiting()
-    for terms, since in waiting:
-        console.print(
-            f"waits for your approval: {terms.campaign}, of {terms.asker}, since {since} "
-            "(privcal site approve)",
-            soft_wrap=True,
-        )
+    lines = [
+        f"waits for your approval: {terms.campaign}, of {terms.asker}, since {since} "
+        "(privcal site approve)"
+        for terms, since in waiting
+    ]
+    say(as_json, _who_asked(campaigns), *lines)
     return {
         **facts,
         "waiting": [{"asker": t.asker, "campaign": t.campaign} for t, _ in waiting],

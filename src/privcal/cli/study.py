@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from privcal.cli.console import output, print_json, progress_bar, stderr
-from privcal.cli.options import Json
+from privcal.cli.console import note, progress_bar, show
+from privcal.cli.options import Json, words
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
@@ -78,8 +78,8 @@ def run(
         results = run_study(
             archive or (),
             grid=grid,
-            methods=_names(methods),
-            shifts=_names(shifts),
+            methods=words(methods),
+            shifts=words(shifts),
             trials=trials,
             seed=seed,
             public_rows=public_rows,
@@ -89,13 +89,12 @@ def run(
             progress=progress,
         )
     seconds = time.perf_counter() - began
-    output(as_json).print(
+    show(
+        as_json,
+        {"out": str(out), "results": len(results), "seconds": seconds},
         f"{len(results):,} results ({len(results) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
-        soft_wrap=True,
     )
-    if as_json:
-        print_json({"out": str(out), "results": len(results), "seconds": seconds})
 
 
 def table(
@@ -118,16 +117,13 @@ def table(
     if out is not None:
         with replacing(out) as part:
             part.write_text(text, encoding="utf-8")
-        stderr.print(f"tables: {out}", soft_wrap=True)
+        note(f"tables: {out}")
     elif not as_json:
         sys.stdout.write(text)
-    if as_json:
-        print_json(
-            [
-                {"title": one.title, "caption": one.caption, "header": one.header, "rows": one.rows}
-                for one in tables
-            ]
-        )
+    document = [
+        {"title": t.title, "caption": t.caption, "header": t.header, "rows": t.rows} for t in tables
+    ]
+    show(as_json, document)
 
 
 def figures(
@@ -144,9 +140,8 @@ def figures(
 
     target = out or folder / "figures"
     paths = draw(load(folder), target)
-    output(as_json).print(f"{len(paths)} pictures in {target}")
-    if as_json:
-        print_json({"files": [str(path) for path in paths]})
+    document = {"files": [str(path) for path in paths]}
+    show(as_json, document, f"{len(paths)} pictures in {target}")
 
 
 def report(
@@ -167,10 +162,4 @@ def report(
     path = write(
         load(folder), out or folder / "report.html", None if factors is None else load(factors)
     )
-    output(as_json).print(f"report: {path}")
-    if as_json:
-        print_json({"file": str(path)})
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    show(as_json, {"file": str(path)}, f"report: {path}")

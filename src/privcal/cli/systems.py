@@ -1,7 +1,8 @@
-"""Which systems a command runs on."""
+"""What a command needs of the machine it runs on."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 from privcal.errors import InputError
@@ -13,3 +14,9 @@ def need_posix() -> None:
         raise InputError(
             "a federation needs Linux; on Windows that is the Windows Subsystem for Linux"
         )
+
+
+def need_torch() -> None:
+    """InputError where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("this needs torch: pip install 'privcal[train]'")

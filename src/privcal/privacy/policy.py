@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from privcal.checks import one_of, whole
+from privcal.documents import read_toml
 from privcal.errors import InputError, Refused
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import FAMILY
@@ -112,13 +112,7 @@ class Policy:
 
         Settings that are not in the file are as in `over`, or the default.
         """
-        try:
-            table: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read policy {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"policy {path} is not valid TOML: {error}") from None
-        return cls.of(table, path, over)
+        return cls.of(read_toml(path, "policy"), path, over)
 
     @classmethod
     def of(cls, table: dict[str, Any], where: str | Path, over: Policy | None = None) -> Policy:

@@ -1,15 +1,9 @@
 """Many runs at once: the methods of a real calibration, answered by arithmetic, and measured.
 
-`Splits` take private rows out of a shift and test on the rest, `Resampled` draws them with
-replacement and tests on all. `answers.run` gives the map of every trial, `measure.measure` what it is worth.
-No files of results, no processes, no paper: those are in `privcal.study` and `privcal.advise`.
+`splits.Splits` take private rows out of a shift and test on the rest, `population.Resampled` draws
+them with replacement and tests on all. `answers.run` gives the map of every trial,
+`measure.measure` what it is worth. No files of results, no processes, no paper: those are in
+`privcal.study` and `privcal.advise`.
 """
 
 from privcal.simulate import bins, curves, temperatures  # noqa: F401  they register themselves
-from privcal.simulate.answers import exactly
-from privcal.simulate.measure import Measured
-from privcal.simulate.population import Resampled
-from privcal.simulate.splits import Splits
-from privcal.simulate.variants import Variant
-
-__all__ = ["Measured", "Resampled", "Splits", "Variant", "exactly"]

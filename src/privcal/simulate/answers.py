@@ -68,7 +68,7 @@ def exactly(method: Method, scores: Scores) -> Map:
 
 
 def prior_map(public: Scores | None = None) -> Map:
-    """What a sketch gives where its answer says nothing: what is believed beforehand."""
+    """The map that a sketch gives where its answer says nothing: that of its prior."""
     reader = SketchReader.of(public)
     nothing = np.zeros((1, reader.query.length))
     return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
@@ -98,11 +98,11 @@ def by_temperature(
     """The sums of an ask, from those of its query at each temperature for the trials that ask there."""
     if ask.temperatures is None:
         return sums(ask.query, np.ones(trials, bool))
-    found = np.empty((trials, ask.query.length))
+    total = np.empty((trials, ask.query.length))
     for temperature in np.unique(ask.temperatures):
-        here = ask.temperatures == temperature
-        found[here] = sums(ask.query.at(temperature), here)
-    return found
+        some = ask.temperatures == temperature
+        total[some] = sums(ask.query.at(temperature), some)
+    return total
 
 
 class _OneSource:

@@ -72,9 +72,9 @@ def _aurc(values: FloatArray, wrong: FloatArray, count: FloatArray, rows: HeldOu
     some = parts.total[part] > 0  # a sparse bin has fewer parts
     part, trial = part[some], trial[some]
     held = np.broadcast_to(parts.held[rows.column], (2, len(parts.total), len(values)))
-    kept = held[:, part, trial].astype(np.int64)
+    counts = held[:, part, trial].astype(np.int64)
     bins = known[0], values[known], wrong[known], count[known]
-    others = trial, parts.confidence[part], kept[0], kept.sum(axis=0)
+    others = trial, parts.confidence[part], counts[0], counts.sum(axis=0)
     return tied_aurc(*(np.concatenate(pair) for pair in zip(bins, others, strict=True)))
 
 

@@ -34,7 +34,7 @@ def measure_curves(maps: Sequence[CurveMap], rows: HeldOut) -> Measured:
     different = np.unique(temperatures).tolist()
     if len(different) > _FEW_SCORES:
         return row_by_row(maps, rows)
-    found = Measured(*(np.empty(len(maps)) for _ in Measured._fields))
+    measured = Measured(*(np.empty(len(maps)) for _ in Measured._fields))
     for temperature in different:
         trials = np.flatnonzero(temperatures == temperature)
         some = [maps[trial] for trial in trials.tolist()]
@@ -45,19 +45,19 @@ def measure_curves(maps: Sequence[CurveMap], rows: HeldOut) -> Measured:
         else:
             ece, brier = _on_cells(some, cells, rows.column, trials)
             aurc = cells.aurc[trials, rows.column]
-        found.ece[trials], found.brier[trials], found.aurc[trials] = ece, brier, aurc
-    return found
+        measured.ece[trials], measured.brier[trials], measured.aurc[trials] = ece, brier, aurc
+    return measured
 
 
 def _cells(trials: Trials, temperature: float) -> RankCells:
     """Rows in the order of their log-odds at a temperature; a few such are kept."""
-    kept: dict[float, RankCells] = trials.keep("cells of curves", dict)
-    if temperature not in kept:
-        while len(kept) >= _FEW_SCORES:
-            del kept[next(iter(kept))]
+    cells: dict[float, RankCells] = trials.keep("cells of curves", dict)
+    if temperature not in cells:
+        while len(cells) >= _FEW_SCORES:
+            del cells[next(iter(cells))]
         score = kernel.log_odds(trials.scores.outputs, temperature)
-        kept[temperature] = RankCells(score, trials, _CURVE_CELLS, keep=True)
-    return kept[temperature]
+        cells[temperature] = RankCells(score, trials, _CURVE_CELLS, keep=True)
+    return cells[temperature]
 
 
 def _on_cells(
@@ -148,8 +148,8 @@ def _inverses(maps: Sequence[CurveMap], log_odds: FloatArray) -> FloatArray:
     left = np.clip(left, 0, x.shape[1] - 2)
     run = np.arange(len(maps))
     slope = np.diff(x, axis=1) / np.diff(y, axis=1)
-    found = x[run, left] + slope[run, left] * (log_odds[:, None] - y[run, left])
-    beyond = found - x[:, -1]
+    scores = x[run, left] + slope[run, left] * (log_odds[:, None] - y[run, left])
+    beyond = scores - x[:, -1]
     slowed = x[:, -1] + np.expm1(np.clip(beyond, 0, np.log1p(MOST_ODDS)))
     slowed[beyond > np.log1p(MOST_ODDS)] = np.nan
-    return np.asarray(np.where(beyond > 0, slowed, found))
+    return np.asarray(np.where(beyond > 0, slowed, scores))

@@ -22,7 +22,7 @@ from privcal.metrics import AllRows, bin_index
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
 
 BINS = 15
-"""Of the ECE."""
+"""The number of bins of the ECE."""
 
 
 class Measured(NamedTuple):
@@ -34,12 +34,12 @@ class Measured(NamedTuple):
 
     def summary(self) -> dict[str, float]:
         """Each measure's mean and its standard error; that of a single trial is not a number."""
-        found = {}
+        summary = {}
         for name, values in self._asdict().items():
             n = len(values)
-            found[f"{name}_mean"] = float(values.mean())
-            found[f"{name}_se"] = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-        return found
+            summary[f"{name}_mean"] = float(values.mean())
+            summary[f"{name}_se"] = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+        return summary
 
 
 _Kept = TypeVar("_Kept")
@@ -82,11 +82,11 @@ class Trials(ABC):
         """What `make` gives, made once."""
         if key not in self._kept:
             self._kept[key] = make()
-        found: _Kept = self._kept[key]
-        return found
+        made: _Kept = self._kept[key]
+        return made
 
     def confidence(self, temperature: float) -> FloatArray:
-        """As maps have it: in single precision, many confidences are tied at 1."""
+        """Each row's confidence in double precision, as maps have it: in single, many are tied at 1."""
         sums = kernel.exp_sums(self.scores.outputs, temperature, dtype=np.float64)
         return np.asarray(1 / sums)
 

@@ -138,8 +138,8 @@ class Resample:
             [self.counts @ kernel.confidence(outputs, t) / rows for t in _TEMPERATURES]
         )
         logs = np.log(_TEMPERATURES)
-        found = [
+        fitted = [
             np.interp(-target, -column, logs)
             for target, column in zip(accuracy, means.T, strict=True)
         ]
-        return np.asarray(np.clip(np.exp(found), *LOCAL_BOUNDS))
+        return np.asarray(np.clip(np.exp(fitted), *LOCAL_BOUNDS))

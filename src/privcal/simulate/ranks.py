@@ -47,15 +47,15 @@ class RankCells:
         everyone = _aurc(self.totals[..., None], *harmonic)
         off = AllRows(self.score, self.correct).aurc - everyone
         narrow = np.min_scalar_type(int(self.totals.max()))
-        aurc, kept = [], []
+        aurc, tests = [], []
         for held in trials.held_out(code, 2 * count):
             counts = held.reshape(2, count, -1)
             aurc.append(_aurc(counts, *harmonic) + off)
             if keep:
-                kept.append(counts.astype(narrow))
+                tests.append(counts.astype(narrow))
         self.aurc = np.stack(aurc, axis=1)
-        """Of every trial's test rows: (trials, columns)."""
-        self._kept = kept
+        """The AURC of every trial's test rows: (trials, columns)."""
+        self._tests = tests
 
     @cached_property
     def mean_score(self) -> FloatArray:
@@ -79,10 +79,10 @@ class RankCells:
 
     def test(self, column: int, trials: IntArray) -> FloatArray:
         """Wrong and right test rows: (2, cells, trials)."""
-        kept = self._kept[column]
-        if len(trials) < kept.shape[-1]:
-            kept = kept[..., trials]
-        return kept.astype(np.float64)
+        counts = self._tests[column]
+        if len(trials) < counts.shape[-1]:
+            counts = counts[..., trials]
+        return counts.astype(np.float64)
 
 
 def _harmonic(rows: int) -> tuple[FloatArray, FloatArray]:

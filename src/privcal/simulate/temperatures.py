@@ -55,15 +55,15 @@ def measure_gaps(
 def _aurc_at(temperatures: FloatArray, rows: HeldOut) -> FloatArray:
     """Interpolated between `KNOTS`; beyond them, of each temperature itself."""
     between = np.interp(np.log(temperatures), np.log(KNOTS), np.arange(len(KNOTS)))
-    found = np.zeros(len(temperatures))
+    aurc = np.zeros(len(temperatures))
     for knot, temperature in enumerate(KNOTS):
         share = np.maximum(1 - np.abs(between - knot), 0)
         if share.any():
-            found += share * _ranked_aurc(rows.of, temperature)[:, rows.column]
+            aurc += share * _ranked_aurc(rows.of, temperature)[:, rows.column]
     for temperature in {float(t) for t in temperatures if not KNOTS[0] <= t <= KNOTS[-1]}:
-        aurc = _ranked_aurc(rows.of, temperature)[:, rows.column]
-        found = np.where(temperatures == temperature, aurc, found)
-    return found
+        ranked = _ranked_aurc(rows.of, temperature)[:, rows.column]
+        aurc = np.where(temperatures == temperature, ranked, aurc)
+    return aurc
 
 
 def _ranked_aurc(trials: Trials, temperature: float) -> FloatArray:
@@ -105,9 +105,9 @@ class Tables:
         return np.stack([kernel.nll(self.scores, t) for t in TABULATED]).astype(np.float32)
 
     def fine_totals(self, temperatures: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The nearest points of the fine grid, as `place` has them, and for each the binned gaps of
-        all rows and the sum of their squares."""
-        points = np.rint(place(temperatures) * FINE).astype(np.int64)
+        """The nearest points of the fine grid, as `table_index` counts, and for each point the binned
+        gaps of all rows and the sum of their squares."""
+        points = np.rint(table_index(temperatures) * FINE).astype(np.int64)
         return points / FINE, np.stack([self._fine_total(int(point)) for point in points])
 
     def _fine_total(self, point: int) -> FloatArray:
@@ -121,18 +121,18 @@ class Tables:
         return self._fine[point]
 
 
-def place(temperatures: FloatArray) -> FloatArray:
+def table_index(temperatures: FloatArray) -> FloatArray:
     """Where temperatures lie among `TABULATED`, as a fractional index: linear in log T."""
     return np.interp(np.log(temperatures), np.log(TABULATED), np.arange(len(TABULATED)))
 
 
 def interpolate(
-    table: npt.NDArray[np.float32], rows: npt.NDArray[np.integer[Any]], places: FloatArray
+    table: npt.NDArray[np.float32], rows: npt.NDArray[np.integer[Any]], indices: FloatArray
 ) -> FloatArray:
-    """What a table says of each trial's rows (trials, r) at the trial's place."""
-    low = np.minimum(places.astype(np.int64), len(table) - 2)
-    share = (places - low)[:, None]
+    """The values of each trial's rows (trials, r) at the trial's own fractional index of the table."""
+    low = np.minimum(indices.astype(np.int64), len(table) - 2)
+    share = (indices - low)[:, None]
     # One trial reads two lines of the table only, which stay in cache.
-    at = rows + (low * table.shape[1])[:, None]
+    cells = rows + (low * table.shape[1])[:, None]
     flat = table.ravel()
-    return np.asarray(flat[at] * (1 - share) + flat[at + table.shape[1]] * share)
+    return np.asarray(flat[cells] * (1 - share) + flat[cells + table.shape[1]] * share)

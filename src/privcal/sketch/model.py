@@ -96,7 +96,7 @@ class Prior:
     """Standard deviation and length scale of log ρ around it."""
 
 
-def with_public(clean: float, classes: int = 1000) -> Prior:
+def prior_with_public(clean: float, classes: int = 1000) -> Prior:
     """The prior where scores are taken at the temperature that calibrates clean rows.
 
     Their mean score is `clean`; no score is below that of equal probabilities, −log(classes − 1).

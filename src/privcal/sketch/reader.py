@@ -14,7 +14,7 @@ from privcal.fit import fit_temperature
 from privcal.kernel import confidence, log_odds
 from privcal.queries import Hats
 from privcal.scores import FloatArray, Scores
-from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, sigmoid, with_public
+from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, prior_with_public, sigmoid
 
 MIN_PUBLIC = 50
 """Fewer clean rows say too little about a temperature."""
@@ -68,7 +68,7 @@ class SketchReader:
                 f"{_BOUNDS[1]:g}; check that they are logits of this model with the right labels"
             )
         s = log_odds(public.outputs, temperature)
-        model = Model(with_public(float(np.clip(s, -6.0, 12.0).mean()), public.classes))
+        model = Model(prior_with_public(float(np.clip(s, -6.0, 12.0).mean()), public.classes))
         own = _own_confidence(s, confidence(public.outputs, 1.0), public.classes, model.grid)
         return cls(model, temperature, own, public)
 

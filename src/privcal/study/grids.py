@@ -4,7 +4,6 @@ a user's own grid; and the methods it runs there."""
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from privcal import methods
 from privcal.checks import whole
+from privcal.documents import read_toml
 from privcal.errors import InputError
 from privcal.privacy.epsilon import to_nano
 from privcal.simulate.variants import ONE_SOURCE, UNCALIBRATED, Variant, takes_public, with_public
@@ -133,12 +133,8 @@ def read_grid(name: str) -> list[Setting]:
         raise InputError(
             f"there is no grid {name!r}; there are {', '.join(GRIDS)}, or give a TOML file"
         )
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"grid {path} is not valid TOML: {error}") from None
     settings: list[Setting] = []
-    for sweep, table in document.items():
+    for sweep, table in read_toml(path, "grid").items():
         wanted = {"values", *PAPERS_SWEEPS} - {sweep}
         if sweep not in SWEEPS or not isinstance(table, dict) or set(table) != wanted:
             raise InputError(

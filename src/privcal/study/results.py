@@ -38,8 +38,7 @@ class Curve:
     aurc_se: FloatArray
 
     def of(self, measure: str) -> FloatArray:
-        found: FloatArray = getattr(self, measure)
-        return found
+        return np.asarray(getattr(self, measure))
 
     def se(self, measure: str) -> FloatArray:
         return self.of(f"{measure}_se")
@@ -48,6 +47,11 @@ class Curve:
         """Some of its points."""
         return Curve(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    @property
+    def middle(self) -> int | None:
+        """The index of the middle one of the finite x, which come first; None without any."""
+        return int(np.isfinite(self.x).sum() - 1) // 2 if np.isfinite(self.x).any() else None
+
 
 @dataclass(frozen=True)
 class Results:
@@ -55,7 +59,7 @@ class Results:
 
     config: dict[str, Any]
     given: list[Variant]
-    """What was run, in the order of the configuration."""
+    """The variants that were run, in the order of the configuration."""
     results: pl.DataFrame
     exact: pl.DataFrame | None = None
 
@@ -65,8 +69,8 @@ class Results:
 
     @property
     def severity(self) -> int | None:
-        found: int | None = self.config["severity"]
-        return found
+        severity: int | None = self.config["severity"]
+        return severity
 
     @property
     def trials(self) -> int:
@@ -75,8 +79,7 @@ class Results:
     @property
     def shifts(self) -> list[str]:
         """The perturbations, then the unperturbed scores, as in the paper's tables."""
-        found = [str(s) for s in self.config["shifts"]]
-        return [s for s in found if s != CLEAN] + [s for s in found if s == CLEAN]
+        return sorted(map(str, self.config["shifts"]), key=lambda shift: shift == CLEAN)
 
     @property
     def perturbations(self) -> list[str]:
@@ -86,7 +89,7 @@ class Results:
 
     @property
     def variants(self) -> list[Variant]:
-        """What was run: the paper's methods first, in its order, then the others as they come."""
+        """The variants that were run: the paper's methods first, in its order, then the others as they come."""
         first = [v for v in METHODS if v in self.given]
         return first + [v for v in dict.fromkeys(self.given) if v not in first]
 
@@ -146,25 +149,25 @@ class Results:
     def constants(self, sweep: str) -> str:
         """What a sweep holds constant, in words."""
         return ", ".join(
-            f"{'ε' if name == 'epsilon' else name} = {number(value)}"
+            f"{'ε' if name == 'epsilon' else name} = {setting_text(value)}"
             for name, value in self.fixed(sweep).items()
         )
 
     @cached_property
     def _curves(self) -> dict[tuple[str, str, str], Curve]:
-        found = {}
+        curves = {}
         parts = self.results.partition_by(["shift", "method", "sweep"], as_dict=True)
         for (shift, method, sweep), part in parts.items():
             part = part.sort(sweep)
-            found[str(shift), str(method), str(sweep)] = Curve(
+            curves[str(shift), str(method), str(sweep)] = Curve(
                 part[sweep].to_numpy().astype(np.float64),
                 *(part[f"{m}_mean"].to_numpy() for m in MEASURES),
                 *(part[f"{m}_se"].to_numpy() for m in MEASURES),
             )
-        return found
+        return curves
 
 
-def number(value: float) -> str:
+def setting_text(value: float) -> str:
     """A setting's value as tables and figures say it."""
     return "∞" if math.isinf(value) else f"{value:g}"
 
@@ -172,10 +175,10 @@ def number(value: float) -> str:
 def point(sweep: str, x: float) -> str:
     """A point of a sweep, in words."""
     if sweep == "epsilon":
-        return "no noise" if np.isinf(x) else f"ε = {number(x)}"
+        return "no noise" if np.isinf(x) else f"ε = {setting_text(x)}"
     if sweep == "skew":
-        return f"skew {number(x)}"
-    return f"{number(x)} {sweep}"
+        return f"skew {setting_text(x)}"
+    return f"{setting_text(x)} {sweep}"
 
 
 def paper_first(methods: Sequence[str]) -> list[str]:

@@ -119,12 +119,12 @@ def run(
 
     tasks = []
     for shift in config.shifts:
-        here = [variant for variant in chosen if left(shift, variant)]
+        todo = [variant for variant in chosen if left(shift, variant)]
         exact = grid != FACTORS and left(shift, None)
-        if here or exact:
+        if todo or exact:
             tasks.append(
                 ShiftTask(
-                    archive, shift, here, exact, settings, trials, seed, public_rows, keep_trials
+                    archive, shift, todo, exact, settings, trials, seed, public_rows, keep_trials
                 )
             )
     per_piece = len(settings) * trials
@@ -215,7 +215,7 @@ def _run(
 
 
 def _rows(task: ShiftTask) -> tuple[Scores, IntArray]:
-    """The shift's scores, less the rows set aside, and each row's group (see `skew`)."""
+    """The shift's scores, less the rows set aside, and each row's group (see `unlike`)."""
     if task.shift == MIXED and MIXED not in task.archive.where:
         scores, groups = mixed(task.archive, stream(task.seed, MIXED))
     else:

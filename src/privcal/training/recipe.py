@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict, dataclass, fields
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from privcal.checks import number, one_of, whole
+from privcal.documents import read_toml
 from privcal.errors import InputError
 
 AUGMENTATIONS = ("shift", "resized-crop")
@@ -79,25 +79,14 @@ def recipe_names() -> list[str]:
 
 def read_recipe(name: str | Path) -> Recipe:
     """The recipe of that name, or in that TOML file."""
-    path = Path(name)
     if str(name) in recipe_names():
-        text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    elif path.suffix == ".toml":
-        if not path.is_file():
-            raise InputError(f"there is no file {path}")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{path} is not a text file") from None
-    else:
-        raise InputError(
-            f"there is no recipe {str(name)!r}; there are {', '.join(recipe_names())}, or a .toml file"
-        )
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
-    return Recipe.from_dict(table, str(path))
+        with as_file(_folder() / f"{name}.toml") as path:
+            return Recipe.from_dict(read_toml(path, "recipe"), str(name))
+    if Path(name).suffix == ".toml":
+        return Recipe.from_dict(read_toml(name, "recipe"), str(name))
+    raise InputError(
+        f"there is no recipe {str(name)!r}; there are {', '.join(recipe_names())}, or a .toml file"
+    )
 
 
 def _folder() -> Any:

@@ -8,24 +8,21 @@ kits.
 from __future__ import annotations
 
 import ipaddress
-import json
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from privcal.documents import read_json
+from privcal.documents import read_json, write_document
 from privcal.errors import InputError
 from privcal.federation.authority.project import Member
 from privcal.federation.shared.certificates import fingerprint
 from privcal.federation.shared.kit import CALIBRATOR_ROLE, Kind
 from privcal.federation.shared.revocations import Revocations, sign
-from privcal.files import replacing
 
 KEY = "cert.json"
 REGISTER = "register.json"
@@ -119,13 +116,11 @@ class Authority:
                 "root_cert": self.pem.decode(),
                 "root_pri_key": _private_pem(self.key).decode(),
             }
-            _write(folder / KEY, secret)
+            write_document(folder / KEY, secret, private=True)
         revoked = asdict(self.revoked)
         revoked |= {part: sorted(revoked[part]) for part in ("names", "keys")}
-        _write(
-            folder / REGISTER,
-            {"issued": [asdict(line) for line in self.issued], "revoked": revoked},
-        )
+        register = {"issued": [asdict(line) for line in self.issued], "revoked": revoked}
+        write_document(folder / REGISTER, register, private=True)
 
     @property
     def pem(self) -> bytes:
@@ -258,9 +253,3 @@ def _private_pem(key: rsa.RSAPrivateKey) -> bytes:
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    with replacing(path) as part:
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(document, indent=2) + "\n", "utf-8")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privcal.checks import whole
+from privcal.documents import read_toml
 from privcal.errors import InputError
 from privcal.federation.shared.kit import SITE_NAME, Kind
 
@@ -81,14 +81,9 @@ class Project:
 
     @classmethod
     def load(cls, path: Path) -> Project:
+        document = read_toml(path, "project")
         try:
-            document = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not TOML: {error}") from None
-        try:
-            return _project(document)
+            return cls.from_dict(document)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -103,28 +98,24 @@ class Project:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Project:
-        return _project(document)
-
-
-def _project(document: dict[str, Any]) -> Project:
-    _only(document, "the file", {"name", "server", "sites", "calibrators", "certificates"})
-    server = document.get("server")
-    if not isinstance(server, dict):
-        raise InputError("[server] is missing; say its host and port")
-    _only(server, "[server]", {"host", "port", "org"})
-    days, authority_days = _days(document.get("certificates", {}))
-    return Project(
-        name=_text(document, "name", "the file", SITE_NAME, _SITE_KIND),
-        server=Member(
-            _text(server, "host", "[server]", _HOST, "a host name, such as fl.example.org"),
-            _text({"org": "server"} | server, "org", "[server]", _ORG, "letters, digits and _"),
-        ),
-        port=whole("port of [server]", server.get("port"), 1024, 65535),
-        sites=_members(document, "sites", SITE_NAME, _SITE_KIND),
-        calibrators=_members(document, "calibrators", _EMAIL, _EMAIL_KIND),
-        days=days,
-        authority_days=authority_days,
-    )
+        _only(document, "the file", {"name", "server", "sites", "calibrators", "certificates"})
+        server = document.get("server")
+        if not isinstance(server, dict):
+            raise InputError("[server] is missing; say its host and port")
+        _only(server, "[server]", {"host", "port", "org"})
+        days, authority_days = _days(document.get("certificates", {}))
+        return cls(
+            name=_text(document, "name", "the file", SITE_NAME, _SITE_KIND),
+            server=Member(
+                _text(server, "host", "[server]", _HOST, "a host name, such as fl.example.org"),
+                _text({"org": "server"} | server, "org", "[server]", _ORG, "letters, digits and _"),
+            ),
+            port=whole("port of [server]", server.get("port"), 1024, 65535),
+            sites=_members(document, "sites", SITE_NAME, _SITE_KIND),
+            calibrators=_members(document, "calibrators", _EMAIL, _EMAIL_KIND),
+            days=days,
+            authority_days=authority_days,
+        )
 
 
 def _days(table: Any) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from privcal.federation.shared.messages import (
     open_reply,
 )
 from privcal.federation.shared.roster import Card, stored_roster
-from privcal.plausible import MAX_ROWS, beyond
+from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question
 from privcal.source import Answer
@@ -44,7 +44,7 @@ class Sites:
         kit: str | Path,
         *,
         rows_per_person: int = 1,
-        max_rows: int = MAX_ROWS,
+        max_rows: int = MAX_SITE_ROWS,
         timeout: int = TIMEOUT,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:

@@ -30,7 +30,7 @@ from privcal.federation.shared import canonical, certificates
 from privcal.federation.shared.canonical import from_base64, to_base64
 from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
-from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public, seal
+from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public_key, seal
 from privcal.federation.shared.signatures import check_signature
 from privcal.queries import parse
 from privcal.question import Question, check_campaign
@@ -103,7 +103,7 @@ class Request:
             raise InputError("the sites of a request must be sorted, each once")
         for name, least, most in (("issued", 0, 2**53), ("lifetime", 1, MAX_LIFETIME)):
             whole(name, getattr(self, name), least, most)
-        check_public(self.seal)
+        check_public_key(self.seal)
 
     @classmethod
     def make(

@@ -140,8 +140,7 @@ def install(folder: Path, path: Path) -> Revocations:
                 f"{path} and the list in {folder} are different lists with the number {new.number}: "
                 "ask the authority's keeper which one holds"
             )
-    with replacing(installed) as part:
-        part.touch(mode=0o600)
+    with replacing(installed, private=True) as part:
         part.write_bytes(path.read_bytes())
         if read(part, root) != new:  # it was changed while it was copied
             raise InputError(f"{path} changed while it was read; install it again")

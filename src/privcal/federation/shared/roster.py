@@ -9,7 +9,6 @@ the same name: hence owners compare the roster's digest with each other, by voic
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from typing import Any
 from privcal.errors import InputError
 from privcal.federation.shared import canonical, certificates, kit
 from privcal.federation.shared.kit import SITE_NAME, Startup
-from privcal.federation.shared.sealing import check_public, suite_of
+from privcal.federation.shared.sealing import check_public_key, suite_of
 from privcal.federation.shared.signatures import check_signature, check_signing
 from privcal.files import replacing
 
@@ -63,7 +62,7 @@ class Card:
         if not 0 <= self.made < 2**33 or len(self.certificate) > certificates.MAX_CERTIFICATE:
             raise InputError(f"the card of {self.site} is out of bounds")
         check_signing(self.signing)
-        check_public(self.sealing)
+        check_public_key(self.sealing)
         try:
             check_signature(
                 self.signing, canonical.write([_POSSESSION, *self._facts]), self.possession
@@ -210,10 +209,8 @@ class Roster:
     def save(self, path: str | Path) -> None:
         path = Path(path)
         try:
-            with replacing(path) as part:
-                file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(file, "w", encoding="ascii") as out:
-                    out.write(self.text + "\n")
+            with replacing(path, private=True) as part:
+                part.write_text(self.text + "\n", encoding="ascii")
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
 

@@ -99,7 +99,7 @@ def seal(public: str, text: bytes, info: bytes) -> bytes:
         raise InputError("nothing can be sealed for this key") from None
 
 
-def check_public(public: Any) -> str:
+def check_public_key(public: Any) -> str:
     """A public key that something can be sealed for: tried, for a key of low order parses too."""
     seal(public, b"", b"privcal trial")
     return str(public)

@@ -110,8 +110,8 @@ def rotate(folder: str | Path) -> SiteKeys:
     if not path.exists():  # destroyed before
         return SiteKeys.make(folder)
     try:
-        with _overwritten(path), replacing(path) as part:
-            _write_new(part, keys._text())
+        with _overwritten(path), replacing(path, private=True) as part:
+            part.write_text(keys._text(), encoding="ascii")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
     return keys

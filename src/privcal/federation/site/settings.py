@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privcal.checks import number, whole
+from privcal.documents import read_toml
 from privcal.errors import InputError, Refused
 from privcal.federation.shared.kit import STARTUP_FILE, Startup
 from privcal.federation.site import keys
@@ -93,14 +93,9 @@ class Site:
         """The settings in a site's folder (that of its start-up kit)."""
         folder = Path(folder)
         path = folder / "local" / SETTINGS
-        try:
-            table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise InputError(
-                f"cannot read {path}: {error.strerror}; run privcal site init first"
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not valid TOML: {error}") from None
+        if not path.exists():
+            raise InputError(f"there is no {path}; run privcal site init first")
+        table = read_toml(path, "settings of a site")
         _only(table, ("delay", "populations"), str(path))
         rows = table.get("populations")
         if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
@@ -274,9 +269,8 @@ def _check_ledger(
 
 
 def _write(settings: Path, text: str) -> None:
-    with replacing(settings) as part:
+    with replacing(settings, private=True) as part:
         part.write_text(text, encoding="utf-8")
-    settings.chmod(0o600)
 
 
 def _only(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:

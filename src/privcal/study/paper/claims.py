@@ -78,22 +78,22 @@ def claims_of(results: Results) -> list[Claim]:
 def best_in_the_median(results: Results) -> Claim:
     name = "Acc-T is best in the median"
     statement = "Acc-T beats every other method by a wide margin (Section 5, Table 1)."
-    here = [m for m in METHODS if m in results.variants]
-    if ACC_T not in here or len(here) < 2 or not results.perturbations:
+    ran = _ran(results, METHODS)
+    if ACC_T not in ran or len(ran) < 2 or not results.perturbations:
         return Claim(
             name, statement, UNKNOWN, "Acc-T, or anything to compare it with, was not run."
         )
     median = {m: float(np.median(results.cells(m, "ece_mean"))) for m in results.variants}
     brier, aurc = (
-        {m: float(np.median(results.cells(m, column))) for m in here}
+        {m: float(np.median(results.cells(m, column))) for m in ran}
         for column in ("brier_mean", "aurc_mean")
     )
-    others = sorted((m for m in here if m != ACC_T), key=median.__getitem__)
+    others = sorted((m for m in ran if m != ACC_T), key=median.__getitem__)
     second = others[0]
-    cells = np.array([results.cells(m, "ece_mean") for m in here])
-    wins = int((cells.argmin(axis=0) == here.index(ACC_T)).sum())
-    told = shown(median[ACC_T]) != shown(median[second])
-    verdict = (HOLDS if median[ACC_T] < median[second] else FAILS) if told else UNKNOWN
+    cells = np.array([results.cells(m, "ece_mean") for m in ran])
+    wins = int((cells.argmin(axis=0) == ran.index(ACC_T)).sum())
+    differ = shown(median[ACC_T]) != shown(median[second])
+    verdict = (HOLDS if median[ACC_T] < median[second] else FAILS) if differ else UNKNOWN
     reading = (
         f"Median ECE of Acc-T {shown(median[ACC_T])}, "
         f"{_by_how_much(median[ACC_T], median[second])} {second} ({shown(median[second])}), the "
@@ -111,7 +111,7 @@ def best_in_the_median(results: Results) -> Claim:
             f"({shown(theirs[next_best])})."
         )
     winner = min(median, key=median.__getitem__)
-    if winner not in here:
+    if winner not in ran:
         reading += f" Of all methods here {winner} is best ({shown(median[winner])})."
     return Claim(name, statement, verdict, reading)
 
@@ -122,25 +122,25 @@ def one_source_at_small_epsilon(results: Results) -> Claim:
         "At very low ε a single source, which needs no noise, does well, while noise ruins all "
         "other methods (Section 5)."
     )
-    at = _at_epsilon(results, 0)
-    if at is None or ONE not in at or len(at) < 2:
+    means = _at_epsilon(results, 0)
+    if means is None or ONE not in means or len(means) < 2:
         return Claim(
             name, statement, UNKNOWN, "One source was not run along ε beside another method."
         )
-    one = at[ONE]
-    second = min((m for m in at if m != ONE), key=lambda m: at[m].ece)
+    ours = means[ONE]
+    second = min((m for m in means if m != ONE), key=lambda m: means[m].ece)
     first_x = results.curve(ONE, "epsilon").x[0]
     best = sum(
-        min(at, key=lambda m: results.curve(m, "epsilon", shift).ece[0]) == ONE
+        min(means, key=lambda m: results.curve(m, "epsilon", shift).ece[0]) == ONE
         for shift in results.perturbations
     )
     reading = (
-        f"At ε = {first_x:g} ({results.constants('epsilon')}) the mean ECE is {one} for one-source and "
-        f"{at[second]} for {second}, the best of the paper's others (Brier {shown(one.brier)} and "
-        f"{shown(at[second].brier)}); one-source is the best of the paper's methods at {best} of "
+        f"At ε = {first_x:g} ({results.constants('epsilon')}) the mean ECE is {ours} for one-source "
+        f"and {means[second]} for {second}, the best of the paper's others (Brier {shown(ours.brier)} "
+        f"and {shown(means[second].brier)}); one-source is the best of the paper's methods at {best} of "
         f"{len(results.perturbations)} perturbations."
     )
-    return Claim(name, statement, judge([one.below(at[second])]), reading)
+    return Claim(name, statement, verdict_of([ours.below(means[second])]), reading)
 
 
 def ece_t_at_large_epsilon(results: Results) -> Claim:
@@ -148,17 +148,17 @@ def ece_t_at_large_epsilon(results: Results) -> Claim:
     statement = (
         "At very high ε, where privacy asks for little noise, ECE-T may do well (Section 5)."
     )
-    at = _at_epsilon(results, -1)
-    if at is None or ECE_T not in at or len(at) < 2:
+    means = _at_epsilon(results, -1)
+    if means is None or ECE_T not in means or len(means) < 2:
         return Claim(name, statement, UNKNOWN, "ECE-T was not run along ε beside another method.")
-    ours = at[ECE_T]
-    rank = sorted(at, key=lambda m: at[m].ece)
+    ours = means[ECE_T]
+    rank = sorted(means, key=lambda m: means[m].ece)
     best = rank[0]
     x = results.curve(ECE_T, "epsilon").x
     x = x[np.isfinite(x)]
     reading = (
         f"At ε = {x.max():g}, the largest here, its mean ECE is {ours}, place "
-        f"{rank.index(ECE_T) + 1} of the paper's {len(rank)}; the best is {best} with {at[best]} "
+        f"{rank.index(ECE_T) + 1} of the paper's {len(rank)}; the best is {best} with {means[best]} "
         f"(good: at most {ON_A_PAR:.0%} above the best)."
     )
     exact = _exact_means(results)
@@ -169,7 +169,7 @@ def ece_t_at_large_epsilon(results: Results) -> Claim:
             if ours.ece > 1.5 * exact["ece-t"].ece
             else f" Fitted exactly it has {exact['ece-t']}."
         )
-    good = ours.ece <= (1 + ON_A_PAR) * at[best].ece
+    good = ours.ece <= (1 + ON_A_PAR) * means[best].ece
     return Claim(name, statement, HOLDS if good else FAILS, reading)
 
 
@@ -215,14 +215,14 @@ def more_helps(results: Results, sweep: str) -> Claim:
         "(Section 5).",
         "epsilon": "Low ε, through its noise, harms every method that asks sources (Section 5).",
     }[sweep]
-    here = [m for m in PRIVATE if m in results.variants]
+    ran = _ran(results, PRIVATE)
     name = f"{noun} every private method"
-    if sweep not in results.sweeps or not here or not results.perturbations:
+    if sweep not in results.sweeps or not ran or not results.perturbations:
         return Claim(
             name, statement, UNKNOWN, f"The study does not vary {sweep} for these methods."
         )
     parts, signs = [], []
-    for method in here:
+    for method in ran:
         first, last = (figure_at(results.curve(method, sweep), i) for i in (0, -1))
         better, _ = _counts(results, method, sweep)
         signs.append(last.below(first))
@@ -230,10 +230,10 @@ def more_helps(results: Results, sweep: str) -> Claim:
             f"{method}: {first} → {last}, better at {better} of {len(results.perturbations)} "
             "perturbations"
         )
-    x = results.curve(here[0], sweep).x
+    x = results.curve(ran[0], sweep).x
     ends = f"{point(sweep, x[0])} → {point(sweep, x[-1])}"
     reading = f"Mean ECE, {ends} ({results.constants(sweep)}):"
-    return Claim(name, statement, judge(signs), reading, tuple(parts))
+    return Claim(name, statement, verdict_of(signs), reading, tuple(parts))
 
 
 def more_helps_table(results: Results) -> Table:
@@ -266,7 +266,7 @@ def _counts(results: Results, method: Variant, sweep: str) -> tuple[int, int]:
 # --- small things ------------------------------------------------------------------------
 
 
-def judge(signs: Sequence[int]) -> ClaimVerdict:
+def verdict_of(signs: Sequence[int]) -> ClaimVerdict:
     """All as claimed: it holds; one surely against it: it does not."""
     if not signs:
         return UNKNOWN
@@ -275,33 +275,36 @@ def judge(signs: Sequence[int]) -> ClaimVerdict:
     return HOLDS if min(signs) > 0 else UNKNOWN
 
 
-def figure_at(curve: Curve, at: int) -> MeanEce:
-    return MeanEce(float(curve.ece[at]), float(curve.ece_se[at]), float(curve.brier[at]))
+def figure_at(curve: Curve, index: int) -> MeanEce:
+    return MeanEce(float(curve.ece[index]), float(curve.ece_se[index]), float(curve.brier[index]))
 
 
-def _at_epsilon(results: Results, at: int) -> dict[Variant, MeanEce] | None:
+def _ran(results: Results, methods: Sequence[Variant]) -> list[Variant]:
+    return [method for method in methods if method in results.variants]
+
+
+def _at_epsilon(results: Results, end: int) -> dict[Variant, MeanEce] | None:
     """The paper's methods at an end of the sweep of ε."""
     if "epsilon" not in results.sweeps or not results.perturbations:
         return None
-    here = [m for m in METHODS if m in results.variants]
-    return {m: figure_at(results.curve(m, "epsilon"), at) for m in here}
+    return {m: figure_at(results.curve(m, "epsilon"), end) for m in _ran(results, METHODS)}
 
 
 def _exact_means(results: Results) -> dict[str, MeanEce] | None:
-    """By the names of the exact fits."""
+    """The means of the exact fits, by their names."""
     if results.exact is None or not results.perturbations:
         return None
     rows = [r for r in results.exact.iter_rows(named=True) if r["shift"] in results.perturbations]
-    found = {}
+    means = {}
     for method in dict.fromkeys(r["method"] for r in rows):
         mine = [r for r in rows if r["method"] == method]
         error = float(np.sqrt(np.sum([r["ece_se"] ** 2 for r in mine]))) / len(mine)
-        found[method] = MeanEce(
+        means[method] = MeanEce(
             float(np.mean([r["ece_mean"] for r in mine])),
             error,
             float(np.mean([r["brier_mean"] for r in mine])),
         )
-    return found
+    return means
 
 
 def _by_how_much(ours: float, other: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privcal.simulate.variants import Variant
-from privcal.study.paper.claims import UNKNOWN, Claim, figure_at, judge
+from privcal.study.paper.claims import UNKNOWN, Claim, figure_at, verdict_of
 from privcal.study.paper.reported import METHODS, PRIVATE, directions
 from privcal.study.results import Curve, Results, defaults, paper_first, point
 from privcal.study.table import shown
@@ -76,7 +76,7 @@ def _option_claim(
         fixed = factors.fixed("epsilon")
         rows = int(fixed["sources"] * fixed["samples"])
         reading = f"The paper speaks of a lot of data; here are {rows:,} private rows. {reading}"
-    return Claim(name, _statement(factor), judge(signs), reading, tuple(parts))
+    return Claim(name, _statement(factor), verdict_of(signs), reading, tuple(parts))
 
 
 def _sweep_claim(factors: Results | None, name: str, factor: str, sweep: str) -> Claim:
@@ -97,7 +97,7 @@ def _sweep_claim(factors: Results | None, name: str, factor: str, sweep: str) ->
     x = curve.x[np.isfinite(curve.x)]
     ends = f"{point(sweep, x[0])} → {point(sweep, x[-1])}"
     reading = f"Mean ECE, {ends} ({factors.constants(sweep)}):"
-    return Claim(name, _statement(factor), judge(signs), reading, tuple(parts))
+    return Claim(name, _statement(factor), verdict_of(signs), reading, tuple(parts))
 
 
 def _search_claim(factors: Results | None) -> Claim:
@@ -115,7 +115,7 @@ def _search_claim(factors: Results | None) -> Claim:
         f"Golden section is surely better at {signs.count(1)} of {len(signs)} points and surely "
         f"worse at {signs.count(-1)}. Its mean ECE against grid search, {factors.constants('epsilon')}:"
     )
-    return Claim(name, _statement("search"), judge(signs), reading, tuple(parts))
+    return Claim(name, _statement("search"), verdict_of(signs), reading, tuple(parts))
 
 
 def _of_option(factors: Results | None, option: str) -> list[Variant]:
@@ -124,7 +124,7 @@ def _of_option(factors: Results | None, option: str) -> list[Variant]:
 
 def _index(curve: Curve, free: bool) -> int | None:
     """Where along ε to look: without noise, or the middle of the ε there are."""
-    finite = np.isfinite(curve.x)
-    if free:
-        return None if finite.all() else int(np.flatnonzero(~finite)[0])
-    return int(finite.sum() - 1) // 2 if finite.any() else None
+    if not free:
+        return curve.middle
+    infinite = np.flatnonzero(np.isinf(curve.x))
+    return int(infinite[0]) if len(infinite) else None

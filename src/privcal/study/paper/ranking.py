@@ -113,11 +113,11 @@ def ece_against_others(results: Results) -> list[str]:
             f"In the median the ECE puts {by_ece[0]} first, the Brier score {by_brier[0]}."
         )
     for method in by_ece:
-        here, there = by_ece.index(method) + 1, by_brier.index(method) + 1
-        if there - here >= 2:
+        ece_place, brier_place = by_ece.index(method) + 1, by_brier.index(method) + 1
+        if brier_place - ece_place >= 2:
             notes.append(
-                f"{method} looks better by ECE (place {here} of {len(by_ece)}) than by Brier "
-                f"(place {there}): its confidences are right on average, but tell right from wrong "
+                f"{method} looks better by ECE (place {ece_place} of {len(by_ece)}) than by Brier "
+                f"(place {brier_place}): its confidences are right on average, but tell right from wrong "
                 "answers less well."
             )
     order = medians(results, "aurc_mean")

@@ -46,9 +46,9 @@ def reported(dataset: str, severity: int | None = None) -> Reported | None:
         severity = int(stated[1])
     if severity not in (None, facts["severity"]):
         return None
-    found = facts["datasets"][re.sub(r"[^a-z0-9]", "", spelt[1])]
-    under_privacy = {Variant(name): ece for name, ece in found["under_privacy"].items()}
-    return Reported(**{**found, "under_privacy": under_privacy})
+    figures = facts["datasets"][re.sub(r"[^a-z0-9]", "", spelt[1])]
+    under_privacy = {Variant(name): ece for name, ece in figures["under_privacy"].items()}
+    return Reported(**{**figures, "under_privacy": under_privacy})
 
 
 # The name, a C for the perturbed version, and after the C what a file name may add. Nothing
@@ -58,13 +58,12 @@ _SPELT = re.compile(r"(cifar[-_ ]?100?|imagenet)(?:[-_ ]?c(?:[_ ,.(].*)?)?$")
 
 def directions() -> dict[str, dict[str, str | None]]:
     """The paper's table of factors: what more of each does to calibration and to privacy."""
-    found: dict[str, dict[str, str | None]] = _facts()["factors"]
-    return found
+    factors: dict[str, dict[str, str | None]] = _facts()["factors"]
+    return factors
 
 
 @cache
 def _facts() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (files("privcal.study.paper") / "paper.json").read_text(encoding="utf-8")
-    )
-    return found
+    text = (files("privcal.study.paper") / "paper.json").read_text(encoding="utf-8")
+    facts: dict[str, Any] = json.loads(text)
+    return facts

@@ -13,7 +13,7 @@ from privcal.files import replacing
 from privcal.scores import FloatArray
 from privcal.simulate.archive import CLEAN
 from privcal.simulate.variants import Variant
-from privcal.study.results import MEASURES, Curve, Results, defaults, number, point
+from privcal.study.results import MEASURES, Curve, Results, defaults, point, setting_text
 from privcal.study.show.styles import Style, styles
 from privcal.study.show.tables import OPTION_WORDS
 
@@ -66,7 +66,7 @@ def draw(results: Results, folder: str | Path) -> list[Path]:
     """Write every figure as PNG and SVG; the folder is made if there is none."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    paths = []
     for picture in pictures(results):
         with drawing():
             figure = picture.build()
@@ -74,8 +74,8 @@ def draw(results: Results, folder: str | Path) -> list[Path]:
                 path = folder / f"{picture.name}.{ending}"
                 with replacing(path) as part:
                     save(figure, part, ending)
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def pictures(results: Results) -> Iterator[Picture]:
@@ -99,7 +99,7 @@ def pictures(results: Results) -> Iterator[Picture]:
     for shift in results.shifts:
         yield Picture(
             f"shift-{shift}",
-            f"{results.title}, {spoken(shift)}. {bands} The scale of the ECE is logarithmic.",
+            f"{results.title}, {shift_title(shift)}. {bands} The scale of the ECE is logarithmic.",
             lambda shift=shift: _panels(results, shift),  # type: ignore[misc]
             shift,
         )
@@ -117,7 +117,7 @@ def save(figure: Figure, to: Any, ending: str) -> None:
     figure.savefig(to, format=ending, dpi=200, metadata=metadata)
 
 
-def spoken(shift: str) -> str:
+def shift_title(shift: str) -> str:
     return "unperturbed" if shift == CLEAN else shift.replace("_", " ")
 
 
@@ -150,7 +150,11 @@ def _panels(results: Results, shift: str | None) -> Figure:
     _log(axes[0, 0])
     for axis in axes[1:, 0]:
         axis.locator_params(axis="y", nbins=5)
-    name = f"mean of {len(results.perturbations)} perturbations" if shift is None else spoken(shift)
+    name = (
+        f"mean of {len(results.perturbations)} perturbations"
+        if shift is None
+        else shift_title(shift)
+    )
     figure.suptitle(f"{results.dataset}, {name}", fontsize=9, y=1 - 0.08 / height, va="top")
     _legend(figure, looks, columns)
     figure.subplots_adjust(
@@ -176,7 +180,7 @@ def _line(axis: Any, curve: Curve, measure: str, style: Style, size: float | Non
 
 def _log_skew(axis: Any, x: FloatArray) -> None:
     axis.set_xscale("log")
-    axis.set_xticks(x, [number(v) for v in x])
+    axis.set_xticks(x, [setting_text(v) for v in x])
     axis.minorticks_off()
 
 
@@ -240,7 +244,7 @@ def _overview(results: Results) -> Figure:
                     labelleft=column == 0, labelbottom=row == len(mine) - 1, labelsize=6, length=2
                 )
                 if column == 0:
-                    axis.set_ylabel(spoken(shift), fontsize=7.5)
+                    axis.set_ylabel(shift_title(shift), fontsize=7.5)
                 if row == 0:
                     axis.set_title(sweep if sweep != "epsilon" else "ε", fontsize=7.5)
     _log(each, (1, 2, 5))
@@ -328,7 +332,7 @@ def _option(
         mine = [v for v in variants if v.method == plain.method]
         curves = [results.curve(v, sweep) for v in mine]
         x = np.array([ticks[v.value(option)] for v in mine])
-        middle = middle_of(curves[0].x)
+        middle = curves[0].middle or 0
         shown = f"{results.constants(sweep)}, {point(sweep, curves[0].x[middle])}"
         for index in (middle, *np.flatnonzero(np.isinf(curves[0].x))):
             names = [field.name for field in fields(Curve)][1:]
@@ -348,11 +352,6 @@ def _option(
         axis.set_xlim(-0.5, len(values) - 0.5)
 
 
-def middle_of(x: FloatArray) -> int:
-    """The index of the middle value among the finite ones."""
-    return int(np.isfinite(x).sum() - 1) // 2 if np.isfinite(x).any() else 0
-
-
 def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
     finite = np.isfinite(curve.x)
     _mark(axis, curve.part(finite), measure, style, noise=True)
@@ -361,13 +360,13 @@ def _swept(axis: Any, curve: Curve, measure: str, style: Style) -> None:
     if wide:
         axis.set_xscale("log")
     if finite.all():
-        axis.set_xticks(x, [number(v) for v in x])
+        axis.set_xticks(x, [setting_text(v) for v in x])
     else:
         # Without noise: to the right of the last ε, set apart.
         beyond = x.max() * (3.0 if wide else 1.3)
         rest = replace(curve.part(~finite), x=np.array([beyond]))
         _mark(axis, rest, measure, style, noise=False)
-        axis.set_xticks([*x, beyond], [*map(number, x), "no\nnoise"])
+        axis.set_xticks([*x, beyond], [*map(setting_text, x), "no\nnoise"])
     axis.minorticks_off()
 
 

@@ -14,7 +14,7 @@ from privcal.study.paper.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, 
 from privcal.study.paper.factors import factor_claims
 from privcal.study.paper.ranking import beside_the_paper, ece_against_others
 from privcal.study.results import Results
-from privcal.study.show.figures import Picture, drawing, pictures, save, spoken
+from privcal.study.show.figures import Picture, drawing, pictures, save, shift_title
 from privcal.study.show.tables import all_tables, overall
 from privcal.study.table import Table, shown
 from privcal.version import __version__
@@ -86,10 +86,10 @@ def _main_sections(main: Results) -> list[tuple[str, str, str]]:
     drawn = list(pictures(main))
     general = [p for p in drawn if p.shift is None]
     ranked = beside_the_paper(main)
-    found = []
+    sections = []
     if ranked is not None:
         table, notes = ranked
-        found.append(("ranking", "The order of the methods", _table(table) + _list(notes)))
+        sections.append(("ranking", "The order of the methods", _table(table) + _list(notes)))
     notes = ece_against_others(main)
     if notes:
         mislead = (
@@ -99,10 +99,10 @@ def _main_sections(main: Results) -> list[tuple[str, str, str]]:
             "curve (AURC), the mean error rate of the k most confident rows over all k, asks only "
             "whether right answers come before wrong ones. Both stand beside the ECE here.</p>"
         )
-        found.append(("brier", "ECE beside Brier and AURC", mislead + _list(notes)))
+        sections.append(("brier", "ECE beside Brier and AURC", mislead + _list(notes)))
     if main.perturbations:
-        found.append(("more", "More sources, samples, ε", _table(more_helps_table(main))))
-    found += [
+        sections.append(("more", "More sources, samples, ε", _table(more_helps_table(main))))
+    sections += [
         ("tables", "All tables", "".join(map(_table, rest))),
         ("figures", "Figures", "".join(map(_figure, general))),
         (
@@ -111,7 +111,7 @@ def _main_sections(main: Results) -> list[tuple[str, str, str]]:
             "".join(_folded(p, p.shift) for p in drawn if p.shift is not None),
         ),
     ]
-    return found
+    return sections
 
 
 def _factors(factors: Results) -> str:
@@ -160,8 +160,8 @@ def _method(study: Results, factors: Results | None) -> str:
 
 def _summary(claims: Sequence[Claim]) -> str:
     counts = ", ".join(
-        f"{count} {said}"
-        for verdict, said in ((HOLDS, "hold"), (FAILS, "do not"), (UNKNOWN, "cannot be told"))
+        f"{count} {words}"
+        for verdict, words in ((HOLDS, "hold"), (FAILS, "do not"), (UNKNOWN, "cannot be told"))
         if (count := sum(c.verdict == verdict for c in claims))
     )
     rows = "".join(
@@ -193,11 +193,7 @@ def _badge(claim: Claim) -> str:
 
 def _table(table: Table) -> str:
     kinds = [
-        " ".join(
-            name
-            for name, here in (("text", table.is_text(c)), ("theirs", "(paper)" in heading))
-            if here
-        )
+        " ".join(["text"] * table.is_text(c) + ["theirs"] * ("(paper)" in heading))
         for c, heading in enumerate(table.header)
     ]
     head = "".join(
@@ -232,7 +228,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _folded(picture: Picture, shift: str) -> str:
-    return f"<details><summary>{escape(spoken(shift))}</summary>{_figure(picture)}</details>"
+    return f"<details><summary>{escape(shift_title(shift))}</summary>{_figure(picture)}</details>"
 
 
 def _list(notes: Iterable[str]) -> str:

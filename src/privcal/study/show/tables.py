@@ -220,7 +220,7 @@ def _sweep(results: Results, sweep: str, name: str, variants: Sequence[Variant])
 
 
 def _headings(sweep: str, curve: Curve) -> list[str]:
-    return [f"{what}, {point(sweep, x)}" for what in MEASURES.values() for x in curve.x]
+    return [f"{name}, {point(sweep, x)}" for name in MEASURES.values() for x in curve.x]
 
 
 def _figures(curve: Curve) -> list[float]:

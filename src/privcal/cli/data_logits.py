@@ -1,0 +1,130 @@
+"""`privcal data logits`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privcal.checks import whole
+from privcal.cli.console import note, progress_bar, show, stderr
+from privcal.cli.data import image_path
+from privcal.cli.options import Device, Frost, Images, Json, Seed
+from privcal.cli.systems import need_torch
+from privcal.errors import InputError
+from privcal.files import check_outputs
+
+
+def logits(
+    model: Annotated[Path, typer.Option(help="What `privcal data train` wrote.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="The archive (.npz); with several severities, {severity} in its name."),
+    ],
+    data: Images = None,
+    corruptions: Annotated[str, typer.Option(help="all, none, or some, as a,b,c.")] = "all",
+    severities: Annotated[str, typer.Option(help="1 to 5, as 5 or 1,3 or 1-5.")] = "5",
+    corrupted: Annotated[
+        Path | None,
+        typer.Option(
+            help="A published archive (CIFAR-10-C, ImageNet-C ...); by default the corruptions "
+            "are made here."
+        ),
+    ] = None,
+    frost: Frost = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Ask a network about the test images, clean and corrupted, and write what it says.
+
+    The archive holds float16 logits for `clean` and each corruption, the labels, and in `meta`
+    where it all comes from. Corruptions are made here for images of 32 and 64 pixels; for larger
+    ones give the published archive. Needs torch. A severity of CIFAR-10-C (16 times 10,000 images)
+    takes 10 seconds on an H200 and 6 hours on two CPU cores; the same command goes on after an
+    interruption. An archive that is there is never replaced by another.
+
+    Examples:
+
+    `privcal data logits --model cifar10.pt --out cifar10c.npz`
+
+    `privcal data logits --model cifar10.pt --severities 1-5 --out 'cifar10c-{severity}.npz'`
+
+    `privcal data logits --model cifar10.pt --corrupted CIFAR-10-C --out official.npz`
+    """
+    need_torch()
+    import torch
+
+    from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
+    from privcal.images import open_corrupted, open_images
+    from privcal.simulate.archive import CLEAN
+    from privcal.training.checkpoint import load_checkpoint
+    from privcal.training.devices import choose_device
+    from privcal.training.logits import ArchiveSpec, make_archive
+
+    if corrupted is not None and frost is not None:
+        raise InputError("--frost is for corruptions made here, not for those of --corrupted")
+    outs = _archive_paths(out, _severities(severities))
+    check_outputs(list(outs.values()), [model])
+    whole("seed", seed, 0)
+    device = choose_device(device)
+    checkpoint = load_checkpoint(model)
+    if not checkpoint.finished:
+        note(
+            f"note: {model} is not trained to the end "
+            f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)"
+        )
+    with stderr.status("reading the images"):
+        images = open_images(image_path(checkpoint.recipe.data, data), "test")
+        archive = None if corrupted is None else open_corrupted(corrupted)
+        frost_images = None if frost is None else read_frost(frost)
+    shifts = [CLEAN, *_chosen(corruptions, archive.corruptions if archive else CORRUPTIONS)]
+    if archive is None and len(shifts) > 1 and images.side not in (32, 64):
+        raise InputError(
+            "corruptions are made here for images of 32 and 64 pixels; "
+            "give the published archive with --corrupted"
+        )
+    if frost_images is not None and "frost" in shifts:  # too small ones are refused before the work
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
+    written: dict[str, Any] = {}
+    with progress_bar() as bar:
+        task = bar.add_task("starting", total=len(outs) * len(shifts) * len(images))
+        for severity, path in outs.items():
+
+            def progress(shift: str, rows: int, severity: int = severity) -> None:
+                bar.update(task, description=f"{shift} {severity}", advance=rows)
+
+            spec = ArchiveSpec(checkpoint, images, severity, archive, frost_images, seed)
+            written[str(path)] = make_archive(spec, shifts, path, device=device, progress=progress)
+    show(as_json, written, *(f"{name}; next: privcal data check {name}" for name in written))
+
+
+def _archive_paths(out: Path, severities: list[int]) -> dict[int, Path]:
+    """The archive of each severity."""
+    if out.suffix != ".npz":
+        raise InputError(f"an archive's name must end in .npz, not {out.name}")
+    if len(severities) > 1 and "{severity}" not in str(out):
+        raise InputError("with several severities, --out must contain {severity}")
+    return {level: Path(str(out).replace("{severity}", str(level))) for level in severities}
+
+
+def _chosen(text: str, known: Sequence[str]) -> list[str]:
+    """The corruptions that are asked for, each once."""
+    names = {"all": list(known), "none": []}.get(text, [name.strip() for name in text.split(",")])
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
+    return list(dict.fromkeys(names))
+
+
+def _severities(text: str) -> list[int]:
+    first, dash, last = text.partition("-")
+    parts = [part.strip() for part in ([first, last] if dash else text.split(","))]
+    if set(parts) <= set("12345"):
+        levels = [int(part) for part in parts]
+        levels = list(range(levels[0], levels[-1] + 1)) if dash else sorted(set(levels))
+        if levels:
+            return levels
+    raise InputError(f"severities are 1 to 5, as 5 or 1,3 or 1-5, not {text!r}")
