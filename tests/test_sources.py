@@ -611,6 +611,18 @@ def test_from_python_no_sources_are_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "icu.csv.ledgers").exists()
 
 
+def test_from_python_a_single_text_is_no_list(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("ward,probability,label\nA,0.9,1\nB,0.4,0\n")
+    for alone in (table, str(table)):
+        with pytest.raises(privcal.InputError, match="paths must be a list of files"):
+            privcal.open_sources(alone, new_ledgers=True, per_row=True)
+    split = {"per_row": True, "source_column": "ward"}
+    with pytest.raises(privcal.InputError, match="must be a list, not 'AB' alone"):
+        privcal.create_ledgers(table, source_names="AB", **split)
+    assert os.listdir(tmp_path) == ["icu.csv"]
+
+
 def test_from_python_one_name_is_not_given_to_many_sources(tmp_path: Path) -> None:
     table = tmp_path / "icu.csv"
     table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)

@@ -121,7 +121,7 @@ def fit_temperature(
     one_of("objective", objective, OBJECTIVES)
     lo, hi = (check_temperature(t) for t in bounds)
     if lo >= hi:
-        raise InputError(f"bounds must be (lower, upper), not {bounds}")
+        raise InputError(f"bounds must be two temperatures, the lower first, not {bounds}")
     if len(scores) == 0:
         raise InputError("there are no rows to fit")
     fit = (

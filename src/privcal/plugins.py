@@ -28,9 +28,10 @@ def load() -> None:
             try:
                 entry.load()
             except (Exception, SystemExit) as error:
+                reason = " ".join(f"{type(error).__name__}: {error}".split())  # in one line
                 package = "" if entry.dist is None else f" of package {entry.dist.name}"
                 warnings.warn(
                     f"the method {entry.name!r}{package} is left out, because loading it failed: "
-                    f"{type(error).__name__}: {error}",
+                    f"{reason}",
                     stacklevel=2,
                 )

@@ -92,6 +92,8 @@ def open_sources(
     >>> source.name, source.policy.epsilon, source.ledger.id == ledger.id
     ('ward', 2.0, True)
     """
+    if isinstance(paths, (str, Path)):
+        raise InputError(f"paths must be a list of files, not {str(paths)!r} alone")
     if not paths:
         raise InputError("there are no sources: name their files")
     folder = None if ledger_dir is None else Path(ledger_dir)
@@ -355,6 +357,8 @@ def _read(
         raise InputError(
             "a list of sources needs the column that splits the table: --source-column"
         )
+    if isinstance(names, str):
+        raise InputError(f"the names of sources must be a list, not {names!r} alone")
     if names is not None and not names:
         raise InputError("the names of sources are an empty list: name one at least")
     files = [outputs_file(path).resolve() for path in paths]

@@ -301,12 +301,20 @@ def test_methods_take_their_options_from_the_command_line(
     assert len(said["rounds"]) == 3
     assert 1 <= said["map"]["temperature"] <= 1.5
     assert said["rounds"][0]["query"]["clip"] == 4
-    for wrong in ("bins=3", "help"):
-        code, _, stderr = run(*args, "--option", wrong)
-        assert code == 2
-        assert "its options are iterations=5 bounds=0.5,3 search=golden" in stderr
+    code, _, stderr = run(*args, "--option", "bins=3")
+    assert code == 2
+    assert "its options are iterations=5 bounds=0.5,3 search=golden" in stderr
     code, _, stderr = run(*args, "--option", "iterations=0")  # the method's own check
     assert (code, "iterations must be a whole number" in stderr) == (2, True)
+
+
+def test_option_help_lists_the_options_of_every_method_and_needs_nothing_else(run: Any) -> None:
+    code, stdout, stderr = run("calibrate", "--option", "help")
+    assert (code, stderr) == (0, "")
+    listed = dict(line.split(": ") for line in stdout.splitlines())
+    assert list(listed) == privcal.methods.names()
+    assert listed["acc-t"] == "iterations=5 bounds=0.5,3 search=golden"
+    assert listed["uncalibrated"] == "none"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])

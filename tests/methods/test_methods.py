@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -274,6 +275,31 @@ def test_options_are_recorded_as_given_and_as_plain_values() -> None:
     assert made.options() == {"bounds": [1.0, 2.0], "bins": 15}  # also where it is the default
     assert type(made)(bins=7).options() == {"bins": 7}  # however it was made
     assert methods.make("sketch", public=random_scores(60)).options() == {"public": "60 rows"}
+
+
+class Thing:
+    """Something that JSON does not know."""
+
+
+@dataclass(frozen=True)
+class Unusual(methods.Method):
+    limit: float = 1.0
+    sides: tuple[tuple[int, ...], ...] = ()
+    thing: object = None
+    steps: object = None
+
+    def run(self, batch: Batch) -> Rounds:
+        [_] = yield [Ask(Gap(1.0), batch.nano_epsilon)]
+        return [TemperatureMap(1.0)] * batch.runs
+
+
+def test_whatever_an_option_is_the_map_that_was_paid_for_can_be_saved(tmp_path: Path) -> None:
+    unusual = Unusual(math.inf, ((1,), (1, 2)), Thing(), np.arange(2))
+    source = privcal.Source(random_scores(20), privcal.Policy(epsilon=1.0), ledger=None)
+    privcal.calibrate([source], unusual, 1.0).map.save(tmp_path / "map.json")
+    assert privcal.load_map(tmp_path / "map.json").provenance["options"] == {
+        "limit": "inf", "sides": [[1], [1, 2]], "thing": "Thing", "steps": [0, 1]
+    }  # fmt: skip
 
 
 def test_a_method_that_is_made_is_run_as_it_is() -> None:

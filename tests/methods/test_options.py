@@ -9,7 +9,7 @@ import pytest
 
 import privcal
 from privcal import methods
-from privcal.methods.options import parse
+from privcal.methods.options import check_known, listed, parse
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -25,6 +25,7 @@ class Stranger:
     pair: tuple[int, float] = (1, 2.0)
     many: tuple[float, ...] = (1.0,)
     mode: Literal["fast", "slow"] = "fast"
+    level: Literal[1, 2] = 1
     either: float | str = "auto"
     made: tuple[int, ...] = field(default_factory=lambda: (1, 2))
     rows: privcal.Scores | None = None
@@ -37,7 +38,7 @@ class Stranger:
         ("depth=3", 3), ("depth= -3 ", -3), ("share=1e-3", 0.001), ("share=2", 2.0),
         ("deep=true", True), ("deep=False", False), ("name=a=b", "a=b"), ("name=", ""),
         ("limit=none", None), ("limit=7", 7), ("pair=3,0.5", (3, 0.5)), ("pair=3, 0.5", (3, 0.5)),
-        ("many=1,2,3", (1.0, 2.0, 3.0)), ("mode=slow", "slow"), ("mode=odd", "odd"),
+        ("many=1,2,3", (1.0, 2.0, 3.0)), ("mode=slow", "slow"), ("mode=odd", "odd"), ("level=2", 2),
         ("either=0.5", 0.5), ("either=auto", "auto"), ("made=4", (4,)),
     ],
 )  # fmt: skip
@@ -77,7 +78,7 @@ def test_an_unknown_option_lists_those_there_are_with_their_defaults() -> None:
         parse("stranger", Stranger, ["speed=1"])
     assert str(error.value) == (
         "method stranger has no option 'speed'; its options are depth (required) share=0.5 "
-        "deep=false name=x limit=none pair=1,2 many=1 mode=fast either=auto made=1,2"
+        "deep=false name=x limit=none pair=1,2 many=1 mode=fast level=1 either=auto made=1,2"
     )
     with pytest.raises(privcal.InputError, match="it has no options"):
         methods.parse_options("uncalibrated", ["x=1"])
@@ -90,21 +91,26 @@ def test_an_option_is_given_once() -> None:
         parse("stranger", Stranger, ["depth=1", "depth=2"])
 
 
-def test_types_that_only_type_checkers_see_are_told() -> None:
-    @dataclass(frozen=True)
-    class Odd:
-        part: Fraction | None = None
+@dataclass(frozen=True)
+class Odd:
+    part: Fraction | None = None
 
-    with pytest.raises(privcal.InputError, match="cannot be read from text: name 'Fraction'"):
+
+def test_types_that_only_type_checkers_see_are_told() -> None:
+    with pytest.raises(privcal.InputError, match="a type of theirs is imported for type checkers"):
         parse("odd", Odd, ["part=1"])
+
+
+def test_they_stop_neither_a_run_without_options_nor_the_list_of_all() -> None:
+    assert parse("odd", Odd, []) == {}
+    assert listed(Odd) == ""
+    with pytest.raises(privcal.InputError, match="method odd has no option 'speed'"):
+        check_known("odd", Odd, ["speed"])
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "one-source"])
 def test_every_default_of_every_method_can_be_written_and_read_back(name: str) -> None:
-    with pytest.raises(privcal.InputError) as error:
-        methods.parse_options(name, ["help"])
-    _, _, listed = str(error.value).partition("its options are ")
-    options = methods.parse_options(name, listed.split())
+    options = methods.parse_options(name, listed(methods.find(name)).split())
     assert methods.make(name, **options) == methods.make(name) or name == "sketch"
     for option, value in options.items():
         assert getattr(methods.make(name), option) == value

@@ -33,6 +33,7 @@ from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
+from privcal.methods.options import listed
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
@@ -48,12 +49,25 @@ Federation = Annotated[
     typer.Option(help="Ask the sites of a federation instead: your start-up kit's folder."),
 ]
 MethodName = Annotated[str, typer.Option(help="One of: " + ", ".join(methods.names()))]
+
+
+def _list_options(texts: list[str]) -> list[str]:
+    """With `--option help`: the options of every method, whatever else was given."""
+    if "help" in (texts or ()):
+        for name in methods.names():
+            print(f"{name}: {listed(methods.find(name)) or 'none'}")
+        raise typer.Exit
+    return texts
+
+
 MethodOptions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
+        callback=_list_options,
+        is_eager=True,
         help="An option of the method, as bins=20 or bounds=0.5,6; may be repeated. "
-        "`--option help` lists them with their defaults.",
+        "`--option help` lists those of all methods with their defaults.",
     ),
 ]
 Epsilon = Annotated[float, typer.Option(help="Budget of this run at each source.")]

@@ -132,8 +132,22 @@ class Method(ABC):
 
 
 def _as_json(option: Any) -> Any:
-    """An option as JSON; public rows only by their number."""
-    return f"{len(option)} rows" if isinstance(option, Scores) else np.asarray(option).tolist()
+    """An option as any map's file can hold it, since ε is spent when that is written.
+
+    Public rows are told by their number alone.
+    """
+    if isinstance(option, Scores):
+        return f"{len(option)} rows"
+    if isinstance(option, (np.generic, np.ndarray)):
+        option = option.tolist()
+    if isinstance(option, (tuple, list)):
+        return [_as_json(part) for part in option]
+    if option is None or isinstance(option, (str, int)):
+        return option
+    if isinstance(option, float):
+        return option if math.isfinite(option) else str(option)
+    text = repr(option)
+    return type(option).__name__ if " at 0x" in text else text  # an address is a new one every time
 
 
 def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:

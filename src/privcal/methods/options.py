@@ -25,17 +25,20 @@ def parse(method: str, cls: Callable[..., Any], texts: Sequence[str]) -> dict[st
     >>> parse("ece-t", EceT, ["bins=30", "bounds=0.5,6", "search=grid"])
     {'bins': 30, 'bounds': (0.5, 6.0), 'search': 'grid'}
     """
-    types_of = _types(method, cls)
+    types_of = _types(cls)
     options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
-            raise InputError(
-                f"an option is written name=value, not {text!r}; {_listed(method, cls)}"
-            )
+            raise InputError(f"an option is written name=value, not {text!r}; {_listed(cls)}")
         check_known(method, cls, [name])
         if name in options:
             raise InputError(f"option {name} of method {method} is given twice")
+        if name not in types_of:
+            raise InputError(
+                f"the options of method {method} cannot be read from text: a type of theirs is "
+                "imported for type checkers alone"
+            )
         kind = types_of[name]
         if not _writable(kind):
             raise InputError(f"option {name} of method {method} cannot be written as text")
@@ -54,27 +57,31 @@ def check_known(method: str, cls: Callable[..., Any], names: Iterable[str]) -> N
     known = [field.name for field in _fields(cls)]
     for name in names:
         if name not in known:
-            raise InputError(f"method {method} has no option {name!r}; {_listed(method, cls)}")
+            raise InputError(f"method {method} has no option {name!r}; {_listed(cls)}")
 
 
-def _listed(method: str, cls: Callable[..., Any]) -> str:
-    """The options that can be written, with their defaults, as the end of a sentence."""
-    types_of = _types(method, cls)
-    texts = [_with_default(field) for field in _fields(cls) if _writable(types_of[field.name])]
-    return f"its options are {' '.join(texts)}" if texts else "it has no options"
+def listed(cls: Callable[..., Any]) -> str:
+    """The options that can be written as text, with their defaults."""
+    types_of = _types(cls)
+    return " ".join(_with_default(f) for f in _fields(cls) if _writable(types_of.get(f.name)))
+
+
+def _listed(cls: Callable[..., Any]) -> str:
+    """The same as the end of a sentence."""
+    texts = listed(cls)
+    return f"its options are {texts}" if texts else "it has no options"
 
 
 def _fields(cls: Any) -> list[Field[Any]]:
     return [field for field in fields(cls) if field.init]
 
 
-def _types(method: str, cls: Any) -> dict[str, Any]:
+def _types(cls: Any) -> dict[str, Any]:
+    """The types of all fields; none where one of them is imported for type checkers alone."""
     try:
         return get_type_hints(cls)
-    except NameError as error:  # imported for type checkers alone
-        raise InputError(
-            f"the options of method {method} cannot be read from text: {error}"
-        ) from None
+    except NameError:
+        return {}
 
 
 def _with_default(field: Field[Any]) -> str:
@@ -118,4 +125,6 @@ def _read(kind: Any, text: str) -> Any:
         if text.lower() not in values:
             raise ValueError(text)
         return values[text.lower()]
-    return text if get_origin(kind) is Literal else kind(text)
+    if get_origin(kind) is Literal:
+        return next((value for value in get_args(kind) if str(value) == text), text)
+    return kind(text)

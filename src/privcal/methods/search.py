@@ -48,7 +48,7 @@ class TemperatureSearch(Method):
             raise InputError(f"bounds must be two temperatures, not {self.bounds!r}")
         low, high = (check_temperature(number("bounds", t)) for t in self.bounds)
         if not low < high:
-            raise InputError(f"bounds must be (lower, upper), not {self.bounds}")
+            raise InputError(f"bounds must be two temperatures, the lower first, not {self.bounds}")
         object.__setattr__(self, "bounds", (low, high))
         one_of("search", self.search, ("golden", "grid"))
 
