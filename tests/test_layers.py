@@ -63,7 +63,7 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch", "report"]],
+    "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [["names", "pickles", "sets"], ["image_files"], [OTHERS], ["fetch", "corrupted"]],
     "audit": [["bound", "pairs", "removals", "result"], ["games", "figure"], ["run"]],
@@ -109,6 +109,7 @@ INSIDE = {
     ],
     "cli": [
         ["console", "options", "systems", "exits"],
+        ["sketch_report"],
         [OTHERS],
         ["ledger", "federation", "site", "data_logits"],
         ["calibrate"],

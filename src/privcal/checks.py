@@ -57,6 +57,17 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> str:
     return value
 
 
+def known(kind: str, name: str, names: Collection[str]) -> str:
+    """`name` itself, if something of this kind is called so.
+
+    >>> known("shift", "fog", ("fog", "snow"))
+    'fog'
+    """
+    if name not in names:
+        raise InputError(f"there is no {kind} {name!r}; there are {', '.join(names)}")
+    return name
+
+
 def _range(low: float | None, high: float | None) -> str:
     if low is None and high is None:
         return ""

@@ -40,14 +40,16 @@ def replacing(path: str | Path, *, private: bool = False) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Raise InputError if outputs cannot be written or would replace an input.
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
+    """Raise InputError if outputs cannot be written or would replace an input; None is no file.
 
     Called before any budget is spent.
     """
-    taken = {path.resolve() for path in inputs}
+    taken = {path.resolve() for path in inputs if path is not None}
     written: set[Path] = set()
     for out in outputs:
+        if out is None:
+            continue
         if out.is_dir():
             raise InputError(f"cannot write {out}: it is a folder")
         if not os.access(out.parent, os.W_OK):

@@ -395,7 +395,7 @@ def test_public_rows_are_never_of_the_population(archive: Path) -> None:
         ({"sources": 0}, "sources must be a whole number of at least 1"),
         ({"sources": 5, "samples": 0}, "samples must be a whole number of at least 1"),
         ({"sources": 2.5}, "sources must be a whole number"),
-        ({"sources": 5, "trials": 1}, "trials must be at least 2"),
+        ({"sources": 5, "trials": 1}, "trials must be a whole number of at least 2"),
         ({"sources": 5, "epsilon": 0.0}, "epsilon must be above 0"),
         ({"sources": 5, "epsilon": 1e-9}, "too small to be split"),
         ({"sources": 5, "epsilon": math.inf}, "epsilon must be a finite number"),

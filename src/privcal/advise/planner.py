@@ -14,7 +14,7 @@ from privcal.advise.expect import MAX_PUBLIC_ROWS, PlanTask, Scenario, SettingsD
 from privcal.advise.grid import Over, Smallest, epsilons, smallest, source_counts
 from privcal.advise.plan import Basis, GridSearch, Plan, Point, PublicFacts, Repeated
 from privcal.advise.turnover import Turnover
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.kernel import confidence
 from privcal.metrics import ece
@@ -225,8 +225,7 @@ def _shifts(archive: Archive, wanted: Sequence[str] | None) -> list[str]:
     if wanted is not None and not wanted:
         raise InputError("no shift is named; leave shifts out for all of them")
     for shift in wanted or ():
-        if shift not in archive.where:
-            raise InputError(f"there is no shift {shift!r}; there are {', '.join(archive.where)}")
+        known("shift", shift, archive.where)
     chosen = [s for s in archive.shifts if (s != CLEAN if wanted is None else s in wanted)]
     if not chosen:
         raise InputError("the archive holds no shift but clean, so there is nothing to plan for")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID, Query
@@ -173,10 +173,7 @@ def audit_data(
 
 def _queries(only: Sequence[str] | None) -> list[Query]:
     for name in only or ():
-        if name not in FAMILY:
-            raise InputError(
-                f"there is no query {name!r} to audit on data; there are {', '.join(FAMILY)}"
-            )
+        known("query", name, FAMILY)
     if only is not None and not only:
         raise InputError("nothing is named to audit; leave it out for everything")
     return [FAMILY[kind]() for kind in FAMILY if only is None or kind in only]

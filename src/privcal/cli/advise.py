@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from privcal.advise.sentences import rounded_down
-from privcal.cli.console import plural, progress_bar, show
+from privcal.cli.console import counting, plural, show, table
 from privcal.cli.options import Json, words
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
@@ -94,11 +93,9 @@ def command(
     from privcal.readers import read_scores
 
     check_picture(plot)
-    if plot is not None:
-        check_outputs([plot], [*(archive or ()), *([public] if public else [])])
+    check_outputs([plot], [*(archive or ()), public])
     clean = None if public is None else read_scores(public)
-    with progress_bar() as bar:
-        task = bar.add_task("simulating", total=None)
+    with counting("simulating") as progress:
         plan = advise(
             samples=samples,
             sources=sources,
@@ -112,7 +109,7 @@ def command(
             trials=trials,
             seed=seed,
             sweep=plot is not None and campaigns is None,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     if plot is not None:
         save_plan(plot, plan)
@@ -134,27 +131,24 @@ def _empty(
     basis = plan.basis
     shown = [expected for point in points for expected in point.expected]
     errors = [max(mean.se for mean in means) for means in zip(*map(_measures, shown), strict=True)]
-    table = Table(
+    return table(
+        columns,
+        columns[:1],
+        narrow=True,
         title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
         f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
         caption=f"{note} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
         f"for ECE, {errors[1]:.4f} for Brier, {errors[2]:.4f} for AURC. Lower is better; read all. "
         "prior: the sketch's map before any answer. one-source: a source's own exact fit, which "
         "never leaves it.",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,  # fits in 80 columns
-        pad_edge=False,
     )
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    return table
 
 
 def _campaigns(plan: Plan, repeated: Repeated) -> Table:
     """Both budgets, the one for each person in the mean over campaigns and in the last."""
     person, population = repeated.person, repeated.population
     points = (person.mean, person.points[-1], population.mean)
-    table = _empty(
+    filled = _empty(
         plan,
         f"ε = {repeated.epsilon:g} for {plural(repeated.campaigns, 'campaign')}, "
         f"{100 * repeated.new_people:g}% new people at each",
@@ -168,8 +162,10 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
         mean, last, other = (point.of(expected.method) for point in points)
         values = (mean.ece, last.ece, mean.brier, last.brier, mean.aurc, other.ece, other.brier)
         style = "bold" if expected.method == plan.method else None
-        table.add_row(str(expected.method), *(f"{value.mean:.3f}" for value in values), style=style)
-    return table
+        filled.add_row(
+            str(expected.method), *(f"{value.mean:.3f}" for value in values), style=style
+        )
+    return filled
 
 
 def _table(plan: Plan) -> Table:
@@ -178,7 +174,7 @@ def _table(plan: Plan) -> Table:
     columns = ["method", "ECE", "Brier", "AURC"]
     if search is not None:
         columns.append(f"{'ε' if search.over == 'epsilon' else 'sources'} for {plan.target_ece:g}")
-    table = _empty(
+    filled = _empty(
         plan,
         f"ε = {point.epsilon:g} at each",
         "Mean over shifts (10th–90th percentile over shifts).",
@@ -193,8 +189,8 @@ def _table(plan: Plan) -> Table:
         cells += [f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(expected)]
         if search is not None:
             cells.append(_needed(plan, expected))
-        table.add_row(*cells, style=style)
-    return table
+        filled.add_row(*cells, style=style)
+    return filled
 
 
 def _promise(plan: Plan) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +15,8 @@ from privcal.audit.removals import NOTE, Removals, audit_data
 from privcal.audit.result import ALARM, CONFIDENCE, MEANING, Audit
 from privcal.audit.run import DRAWS
 from privcal.audit.run import audit as audit_noise
-from privcal.cli.console import plural, progress_bar, show
-from privcal.cli.options import Json
+from privcal.cli.console import counting, plural, show, table
+from privcal.cli.options import Json, words
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.plots import check_picture
@@ -80,7 +79,7 @@ def audit(
 
     `privcal audit hospital.parquet --person patient --rows-per-person 3`
     """
-    names = None if only is None else [n.strip() for n in only.split(",") if n.strip()]
+    names = words(only)
     if data is None:
         if person is not None or per_row or rows_per_person is not None or removals is not None:
             raise InputError(
@@ -109,22 +108,20 @@ def _noise(
     as_json: bool,
 ) -> bool:
     check_picture(plot)
-    if plot is not None:
-        check_outputs([plot], [])
-    with progress_bar() as bar:
-        task = bar.add_task("drawing", total=None)
+    check_outputs([plot], [])
+    with counting("drawing") as progress:
         result = audit_noise(
             only=only,
             epsilons=None if epsilon is None else _numbers(epsilon),
             draws=DRAWS if draws is None else draws,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     if plot is not None:
         save_audit(plot, result)
     parts: list[RenderableType] = [_bounds(result)]
-    for what in dict.fromkeys(row.what for row in result.rows):
-        names = dict.fromkeys(row.name for row in result.rows if row.what == what)
-        parts.append(Text(f"{', '.join(names)}: {what}."))
+    for question in dict.fromkeys(row.what for row in result.rows):
+        names = dict.fromkeys(row.name for row in result.rows if row.what == question)
+        parts.append(Text(f"{', '.join(names)}: {question}."))
     if plot is not None:
         parts.append(f"picture: {plot}")
     document = {**result.to_dict(), "plot": None if plot is None else str(plot)}
@@ -151,35 +148,32 @@ def _data(
     if person is None and not per_row:  # as its ledger says, if it has one
         person = person_column(Data.at(file))
     scores = read_scores(file, person=person)
-    with progress_bar() as bar:
-        task = bar.add_task("removing", total=None)
+    with counting("removing") as progress:
         result = audit_data(
             scores,
             rows_per_person=rows_per_person,
             only=names,
             removals=removals,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     show(as_json, {"file": str(file), **result.to_dict()}, _changes(file, result))
     return result.ok
 
 
 def _bounds(result: Audit) -> Table:
-    table = Table(
+    bounds = table(
+        ("what", "ε claimed", "ε measured ≥", "ratio", ""),
+        ("what", ""),
+        narrow=True,
         title=f"what {result.draws:,} draws show of ε, with the hardest neighbours",
         caption=f"{MEANING} Each bound by itself holds with {CONFIDENCE:.0%}, so one in a hundred "
         "may lie a little above its claim by chance. EXCEEDS: a sound mechanism would look so "
         f"with a chance below {ALARM:g}.",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,  # fits in 80 columns
-        pad_edge=False,
     )
-    for name in ("what", "ε claimed", "ε measured ≥", "ratio", ""):
-        table.add_column(name, justify="left" if name in ("what", "") else "right", no_wrap=True)
     before = ""
     for row in result.rows:
         name, before = "" if row.name == before else row.name, row.name
-        table.add_row(
+        bounds.add_row(
             name,
             f"{row.epsilon:g}",
             f"{row.measured:.3f}",
@@ -187,7 +181,7 @@ def _bounds(result: Audit) -> Table:
             "EXCEEDS" if row.exceeds else "ok",
             style="bold red" if row.exceeds else None,
         )
-    return table
+    return bounds
 
 
 def _changes(file: Path, result: Removals) -> Table:
@@ -195,19 +189,17 @@ def _changes(file: Path, result: Removals) -> Table:
     tried = "all" if result.tried == result.possible else f"{result.tried:,}, at random, of the"
     counts = f" ({limit} rows of each count)" if limit > 1 else ""
     units = plural(result.possible, result.unit)
-    table = Table(
+    changes = table(
+        ("query", "largest change", "bound", "share", "others", ""),
+        ("query", ""),
+        narrow=True,
         title=f"{file}: {tried} {units} removed, one at a time{counts}",
         caption=f"Largest change of the exact sums when one {result.unit} is removed, in L1, beside the "
         "bound that the noise is made for. others: of that, what moved in rows that stayed; it "
         f"must be 0. {NOTE}",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
     )
-    for name in ("query", "largest change", "bound", "share", "others", ""):
-        table.add_column(name, justify="left" if name in ("query", "") else "right", no_wrap=True)
     for row in result.rows:
-        table.add_row(
+        changes.add_row(
             row.name,
             f"{row.largest:.6f}",
             f"{row.bound:g}",
@@ -216,4 +208,4 @@ def _changes(file: Path, result: Removals) -> Table:
             "EXCEEDS" if row.exceeds else "ok",
             style="bold red" if row.exceeds else None,
         )
-    return table
+    return changes

@@ -176,7 +176,7 @@ def calibrate(
     options |= {} if clean is None else {"public": clean}
     chosen = methods.make(method, **options)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
-    request.check([path for path in (*files, policy, public) if path is not None], plot)
+    request.check([*files, policy, public], plot)
     if federation is None:
         sources = open_sources(
             files,
@@ -217,15 +217,14 @@ class _Request:
     out: Path
     sketch: Path | None
 
-    def check(self, inputs: list[Path], plot: Path | None) -> None:
+    def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
         methods.plan(self.method, to_nano(self.epsilon))
         check_asker(self.asker)
         if self.campaign is not None:
             check_campaign(self.campaign)
         check_picture(plot)
-        outputs = [path for path in (self.out, self.sketch, plot) if path is not None]
-        check_outputs(outputs, inputs)
+        check_outputs([self.out, self.sketch, plot], inputs)
 
     def begin(self, resume: bool, **more: Any) -> Campaign:
         """The record of the campaign; one that goes on must ask the same."""

@@ -12,12 +12,11 @@ from rich.text import Text
 
 from privcal.calibrate import Progress, Result
 from privcal.cli.console import note, plural, show
+from privcal.cli.sketch_report import document, draw
+from privcal.cli.sketch_report import report as sketch_report
 from privcal.errors import REFUSALS
 from privcal.plausible import FEWEST, IMPLAUSIBLE
-from privcal.plots import save_private_reliability
 from privcal.scores import Scores
-from privcal.sketch.report import document, headline
-from privcal.sketch.report import report as sketch_report
 
 
 def step_text(method: str, step: Progress) -> str:
@@ -91,9 +90,8 @@ def report(
         if sketch is not None:
             parts.append(f"sketch, to merge and read again: {sketch}")
             facts["sketch"] = str(sketch)
+        parts += draw(plot, evaluation, "Reliability on the hidden rows", epsilon)
         if plot is not None:
-            save_private_reliability(plot, evaluation, "Reliability on the hidden rows", epsilon)
-            parts.append(f"reliability diagram, {headline(epsilon)}: {plot}")
             facts["plot"] = str(plot)
     show(as_json, facts, *parts)
 

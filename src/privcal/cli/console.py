@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 # No markup: names of files, sources and askers are shown as they are.
 stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
@@ -52,6 +56,27 @@ def _finite(value: Any) -> Any:
 def plural(count: int, noun: str) -> str:
     """`count` of a regular noun: "1 answer", "1,200 answers"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def table(
+    columns: Collection[str], text: Collection[str], *, narrow: bool = False, **look: Any
+) -> Table:
+    """A table without rows; the columns of `text` are set to the left, those of figures to the right.
+
+    A `narrow` one fits into 80 columns, and breaks no line.
+    """
+    made = Table(box=box.SIMPLE_HEAD, collapse_padding=narrow, pad_edge=not narrow, **look)
+    for name in columns:
+        made.add_column(name, justify="left" if name in text else "right", no_wrap=narrow)
+    return made
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar for something of which so many of so many are done."""
+    with progress_bar() as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def progress_bar(*more: str) -> Progress:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
-from privcal.cli.console import show
+from privcal.cli.console import show, table
 from privcal.cli.options import Json
 from privcal.evaluation import evaluate
 from privcal.simulate.archive import read_archive
@@ -61,13 +60,12 @@ def check(
 
 def _table(title: str, rows: list[dict[str, Any]], difference: float | None) -> Table:
     """The rows of `check`; where the paper has no figures, without its columns."""
-    table = Table(title=title, box=box.SIMPLE_HEAD)
     columns = ["shift", "accuracy", "paper", "difference", "ECE", "paper"]
     shown = range(len(columns)) if difference is not None else (0, 1, 4)
+    caption = None
     if difference is not None:
-        table.caption = f"mean absolute difference to the paper's accuracy: {difference:.3f}"
-    for i in shown:
-        table.add_column(columns[i], justify="right" if i else "left")
+        caption = f"mean absolute difference to the paper's accuracy: {difference:.3f}"
+    shifts = table([columns[i] for i in shown], ("shift",), title=title, caption=caption)
     for row in rows:
         paper = row["paper_accuracy"]
         cells = (
@@ -78,8 +76,8 @@ def _table(title: str, rows: list[dict[str, Any]], difference: float | None) -> 
             f"{row['ece']:.3f}",
             _shown(row["paper_ece"]),
         )
-        table.add_row(*(cells[i] for i in shown))
-    return table
+        shifts.add_row(*(cells[i] for i in shown))
+    return shifts
 
 
 def _shown(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.cli.console import note, progress_bar, show, stderr
 from privcal.cli.data import image_path
 from privcal.cli.options import Device, Frost, Images, Json, Seed
@@ -110,13 +110,10 @@ def _archive_paths(out: Path, severities: list[int]) -> dict[int, Path]:
     return {level: Path(str(out).replace("{severity}", str(level))) for level in severities}
 
 
-def _chosen(text: str, known: Sequence[str]) -> list[str]:
+def _chosen(text: str, every: Sequence[str]) -> list[str]:
     """The corruptions that are asked for, each once."""
-    names = {"all": list(known), "none": []}.get(text, [name.strip() for name in text.split(",")])
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no corruption {name!r}; there are {', '.join(known)}")
-    return list(dict.fromkeys(names))
+    names = {"all": list(every), "none": []}.get(text, [name.strip() for name in text.split(",")])
+    return list(dict.fromkeys(known("corruption", name, every) for name in names))
 
 
 def _severities(text: str) -> list[int]:

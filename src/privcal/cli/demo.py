@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
-from privcal.cli.console import plural, progress_bar, show
+from privcal.cli.console import plural, progress_bar, show, table
 from privcal.cli.options import Json
 from privcal.demo import Demo, Row, run_demo
 from privcal.maps import Map, TemperatureMap
@@ -66,22 +65,20 @@ def demo(
 
 
 def _table(title: str, result: Demo) -> Table:
-    table = Table(
+    results = table(
+        ("method", "T", "ECE", "Brier", "AURC", "ε", "exact fit"),
+        ("method",),
+        narrow=True,
         title=f"{title}\nmeasured on {result.test_rows:,} unseen rows, before → after",
         caption="T: temperature. ECE: mean gap between confidence and accuracy. Brier: mean "
         "squared error of the confidence. AURC: mean error rate of the most confident rows, over "
         "all numbers of them (after). Lower is better; read all. ε: charged to each source. "
         "Exact fit: ECE and Brier when the same rows are used without noise, which only public "
         "data like these allow.",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,  # fits in 80 columns
-        pad_edge=False,
     )
-    for name in ("method", "T", "ECE", "Brier", "AURC", "ε", "exact fit"):
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for row in result.rows:
         temperature = _temperature(row.map)
-        table.add_row(
+        results.add_row(
             row.method,
             row.map.kind if temperature is None else f"{temperature:.3f}",
             f"{row.before.ece:.3f} → {row.after.ece:.3f}",
@@ -90,7 +87,7 @@ def _table(title: str, result: Demo) -> Table:
             f"{row.spent:g}",
             f"{row.exact.ece:.3f}, {row.exact.brier:.3f}" if row.exact else "",
         )
-    return table
+    return results
 
 
 def _facts(row: Row) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from rich.table import Table
 
 from privcal.cli.console import plural, show
 from privcal.cli.options import Json, Public
+from privcal.cli.sketch_report import document, draw, report
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
 from privcal.maps import CurveMap, load_map
-from privcal.plots import check_picture, save_private_reliability, save_reliability
+from privcal.plots import check_picture, save_reliability
 from privcal.readers import ENDINGS, read_scores
 from privcal.sketch import Sketch
-from privcal.sketch.report import document, headline, report
 
 
 def evaluate(
@@ -45,8 +45,7 @@ def evaluate(
     `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
     check_picture(plot)
-    inputs = [path for path in (scores, map, public) if path is not None]
-    check_outputs([] if plot is None else [plot], inputs)
+    check_outputs([plot], [scores, map, public])
     if private:
         _estimate(scores, public, map, plot, bins, as_json)
     elif scores.suffix.lower() == ".json":
@@ -92,7 +91,5 @@ def _estimate(
         )
     evaluation = sketch.evaluate(None if public is None else read_scores(public), loaded, bins)
     parts = report(evaluation, sketch.epsilon)
-    if plot is not None:
-        save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
-        parts.append(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
+    parts += draw(plot, evaluation, file.name, sketch.epsilon)
     show(as_json, document(evaluation, sketch.epsilon), *parts)

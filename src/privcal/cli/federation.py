@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
-from privcal.cli.console import note, show
+from privcal.cli.console import note, show, table
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
@@ -64,17 +62,16 @@ def check(
     from privcal.federation.inspection import closed
 
     findings = inspect(kit)
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("", "rule", "finding"):
-        table.add_column(name)
+    columns = ("", "rule", "finding")
+    rules = table(columns, columns)
     for finding in findings:
         remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
         state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
-        table.add_row(state, finding.rule, finding.sentence + remedy)
+        rules.add_row(state, finding.rule, finding.sentence + remedy)
     number = sum(not finding.ok for finding in findings)
     verdict = "closed" if not number else f"open: {number} of {len(findings)} rules"
     facts = {"kit": str(kit), "closed": closed(findings), "findings": list(map(asdict, findings))}
-    show(as_json, facts, table, f"{kit} is {verdict}")
+    show(as_json, facts, rules, f"{kit} is {verdict}")
     if number:
         raise typer.Exit(1)
 

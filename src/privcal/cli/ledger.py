@@ -191,8 +191,7 @@ def export(
     Example: `privcal ledger export hospital.npz.ledger --since 1200 --out ledger.jsonl`
     """
     ledger = ledger_of(file)
-    if out is not None:
-        check_outputs([out], [file, *([ledger.path] if ledger.path else [])])
+    check_outputs([out], [file, ledger.path])
     lines = (json.dumps(entry) + "\n" for entry in ledger.export(since))
     if out is None:
         sys.stdout.writelines(lines)

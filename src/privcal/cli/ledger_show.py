@@ -61,15 +61,15 @@ def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
 
 
 def _warn(behind: int | None) -> None:
-    what = "is behind, or another copy of, what its high-water mark says"
+    state = "is behind, or another copy of, what its high-water mark says"
     if behind is None:
-        what = "has no high-water mark on this machine"
+        state = "has no high-water mark on this machine"
     elif behind:
-        what = (
+        state = (
             f"is behind its high-water mark by epsilon {from_nano(behind):g}: it was restored from "
             "an old copy"
         )
-    note(f"warning: this ledger {what}; its source refuses until you run privcal ledger reconcile")
+    note(f"warning: this ledger {state}; its source refuses until you run privcal ledger reconcile")
 
 
 def _table(title: str, entries: Sequence[Entry]) -> Table:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
-from privcal.cli.console import note, say, show
+from privcal.cli.console import note, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.ledger_show import budget_of
-from privcal.cli.options import Json, PerRow, Person, PolicyFile, Whose, Yes
+from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
 from privcal.errors import InputError
 from privcal.federation import need_flare
 from privcal.privacy.explain import promise, remaining
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from privcal.privacy.policy import Policy
 
 
-Data = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
+DataFile = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
 Epsilon = Annotated[
     float | None,
     typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
@@ -31,12 +30,11 @@ Epsilon = Annotated[
 MaxRows = Annotated[
     int | None, typer.Option(help="Declare to everyone that you never have more rows.")
 ]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
 def init(
-    folder: Folder,
-    data: Data,
+    folder: SiteFolder,
+    data: DataFile,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -98,8 +96,8 @@ def init(
 
 
 def add(
-    folder: Folder,
-    data: Data,
+    folder: SiteFolder,
+    data: DataFile,
     model: Annotated[str, typer.Option(help="The model that these scores come from.")],
     epsilon: Epsilon = None,
     person: Person = None,
@@ -138,7 +136,7 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any)
     return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
 
 
-def run(folder: Folder) -> None:
+def run(folder: SiteFolder) -> None:
     """Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.
 
     It connects to the federation's server and opens no port of its own.
@@ -153,7 +151,7 @@ def run(folder: Folder) -> None:
     become("site", folder)
 
 
-def health(folder: Folder, as_json: Json = False) -> None:
+def health(folder: SiteFolder, as_json: Json = False) -> None:
     """Is a site well? Exits with 1 where something keeps it from answering, or soon will.
 
     Example: `privcal site health kits/hospital-1`
@@ -161,19 +159,18 @@ def health(folder: Folder, as_json: Json = False) -> None:
     from privcal.federation.site.health import look
 
     signs = look(folder)
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("", "what", "finding"):
-        table.add_column(name)
+    columns = ("", "what", "finding")
+    findings = table(columns, columns)
     for sign in signs:
-        table.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
+        findings.add_row("ok" if sign.well else "LOOK", sign.what, sign.sentence)
     well = all(sign.well for sign in signs)
-    show(as_json, {"well": well, "signs": [vars(sign) for sign in signs]}, table)
+    show(as_json, {"well": well, "signs": [vars(sign) for sign in signs]}, findings)
     if not well:
         raise typer.Exit(1)
 
 
 def approve(
-    folder: Folder,
+    folder: SiteFolder,
     campaign: Annotated[str, typer.Argument(help="The campaign, as `site status` names it.")],
     asker: Whose = None,
     yes: Yes = False,
@@ -206,7 +203,7 @@ def approve(
         raise typer.Exit(1)
 
 
-def status(folder: Folder, as_json: Json = False) -> None:
+def status(folder: SiteFolder, as_json: Json = False) -> None:
     """What left a site, what remains, who asked.
 
     Example: `privcal site status kits/hospital-1`
@@ -289,9 +286,8 @@ def _campaigns(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def _who_asked(campaigns: list[dict[str, Any]]) -> Table:
-    table = Table(title="Who asked", box=box.SIMPLE_HEAD)
-    for column in ("asker", "campaign", "questions", "ε"):
-        table.add_column(column, justify="right" if column in ("questions", "ε") else "left")
+    columns = ("asker", "campaign", "questions", "ε")
+    askers = table(columns, columns[:2], title="Who asked")
     for c in campaigns:
-        table.add_row(c["asker"], c["campaign"], str(c["questions"]), f"{c['epsilon']:g}")
-    return table
+        askers.add_row(c["asker"], c["campaign"], str(c["questions"]), f"{c['epsilon']:g}")
+    return askers

@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
-from privcal.cli.console import show
-from privcal.cli.options import Json
+from privcal.cli.console import show, table
+from privcal.cli.options import Json, SiteFolder
 from privcal.errors import InputError
 
 if TYPE_CHECKING:
     from privcal.federation.shared.roster import Changes, Roster
-
-
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")]
 
 
 def show_roster(
@@ -40,18 +35,17 @@ def show_roster(
             f"{folder} has no roster yet: a calibrator gathers one (privcal federation roster), a "
             "site takes it (privcal site roster accept)"
         )
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("site", "organisation", "keys since", "sealed with"):
-        table.add_column(name)
+    columns = ("site", "organisation", "keys since", "sealed with")
+    cards = table(columns, columns)
     for card in roster.cards:
-        table.add_row(card.site, card.org, card.day, card.suite)
+        cards.add_row(card.site, card.org, card.day, card.suite)
     sites = [{"site": c.site, "org": c.org, "made": c.made, "suite": c.suite} for c in roster.cards]
     facts = {"digest": roster.digest, "sites": sites}
-    show(as_json, facts, table, f"digest: {roster.digest}")
+    show(as_json, facts, cards, f"digest: {roster.digest}")
 
 
 def accept(
-    folder: Folder,
+    folder: SiteFolder,
     roster: Annotated[
         Path, typer.Argument(metavar="ROSTER.json", help="The roster that a calibrator gave out.")
     ],
@@ -75,16 +69,16 @@ def accept(
 def lines_of(roster: Roster, changes: Changes) -> list[str]:
     """What an owner or a calibrator should know of a roster that was taken."""
     lines = [] if changes else ["the same sites with the same keys as before"]
-    for what, names in (("new", changes.new), ("gone", changes.gone)):
+    for change, names in (("new", changes.new), ("gone", changes.gone)):
         if names:
-            lines.append(f"{what}: {', '.join(names)}")
+            lines.append(f"{change}: {', '.join(names)}")
     if changes.rekeyed:
         rekeyed = ", ".join(changes.rekeyed)
         lines.append(f"other keys than before: {rekeyed}; ask them whether they made new ones")
     return [*lines, f"digest: {roster.digest}"]
 
 
-def rotate(folder: Folder, as_json: Json = False) -> None:
+def rotate(folder: SiteFolder, as_json: Json = False) -> None:
     """Make new keys for a site; the old ones are overwritten.
 
     Example: `privcal site keys rotate kits/hospital-1`
@@ -102,7 +96,7 @@ def rotate(folder: Folder, as_json: Json = False) -> None:
     )
 
 
-def destroy(folder: Folder, as_json: Json = False) -> None:
+def destroy(folder: SiteFolder, as_json: Json = False) -> None:
     """Overwrite and remove a site's keys. It can answer nobody until `rotate` made new ones.
 
     Example: `privcal site keys destroy kits/hospital-1`

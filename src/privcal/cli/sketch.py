@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from privcal.cli.console import plural, show
+from privcal.cli.console import plural, show, table
 from privcal.cli.options import Json, MapOut, PrivatePlot, Public, SketchFile
+from privcal.cli.sketch_report import document, draw, report
 from privcal.errors import InputError
 from privcal.files import check_outputs
-from privcal.plots import check_picture, save_private_reliability
+from privcal.plots import check_picture
 from privcal.privacy.epsilon import from_nano
 from privcal.readers import read_scores
-from privcal.sketch.report import document, headline, report
 from privcal.sketch.sketch import Sketch
 from privcal.sketch.sketch import merge as merge_sketches
 
@@ -68,12 +67,11 @@ def show_sketch(file: SketchFile, as_json: Json = False) -> None:
         }
         for entry in sketch.answers
     ]
-    table = Table(title=plural(count, "answer"), box=box.SIMPLE_HEAD)
-    for name in ("source", "asker", "campaign", "ε", "rows per person"):
-        table.add_column(name, justify="right" if name in ("ε", "rows per person") else "left")
+    columns = ("source", "asker", "campaign", "ε", "rows per person")
+    listed = table(columns, columns[:3], title=plural(count, "answer"))
     for answer in answers:
         cells = {**answer, "epsilon": f"{answer['epsilon']:g}"}
-        table.add_row(*map(str, cells.values()))
+        listed.add_row(*map(str, cells.values()))
     times = Counter(entry.who for entry in sketch.answers).values()
     often = [
         f"{source} answered {number} times, for ε = {epsilon:g} in all"
@@ -91,7 +89,7 @@ def show_sketch(file: SketchFile, as_json: Json = False) -> None:
     }
     question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
     noisy = _totals(sketch.query.knots, wrong, right, deviation)
-    show(as_json, facts, Text(str(file), style="bold"), Text(question), table, *often, noisy)
+    show(as_json, facts, Text(str(file), style="bold"), Text(question), listed, *often, noisy)
 
 
 def fit(
@@ -105,17 +103,14 @@ def fit(
 
     Example: `privcal sketch fit all.json --public clean.npz --out map.json`
     """
-    outputs = [path for path in (out, plot) if path is not None]
-    check_outputs(outputs, [file, *([] if public is None else [public])])
+    check_outputs([out, plot], [file, public])
     check_picture(plot)
     sketch = Sketch.load(file)
     fitted = sketch.fit(None if public is None else read_scores(public))
     evaluation = fitted.evaluate()
     fitted.map.save(out)
     parts = report(evaluation, sketch.epsilon)
-    if plot is not None:
-        save_private_reliability(plot, evaluation, file.name, sketch.epsilon)
-        parts.append(f"reliability diagram, {headline(sketch.epsilon)}: {plot}")
+    parts += draw(plot, evaluation, file.name, sketch.epsilon)
     facts = {
         "out": str(out),
         "map": fitted.map.to_dict(),
@@ -134,15 +129,14 @@ def _answers(sketch: Sketch) -> str:
 def _totals(
     knots: tuple[float, ...], wrong: list[float], right: list[float], deviation: float
 ) -> Table:
-    table = Table(
+    noisy = table(
+        ("score (log-odds)", "confidence", "wrong", "right"),
+        (),
         title="Noisy totals around each score: not counts",
         caption=f"Each number has noise of standard deviation {deviation:.3g}, and may be negative.",
-        box=box.SIMPLE_HEAD,
     )
-    for name in ("score (log-odds)", "confidence", "wrong", "right"):
-        table.add_column(name, justify="right")
     places = 1 - math.floor(math.log10(deviation))  # more digits would be noise alone
     for knot, *totals in zip(knots, wrong, right, strict=True):
         rounded = (f"{round(total, places):,.{max(places, 0)}f}" for total in totals)
-        table.add_row(f"{knot:g}", f"{1 / (1 + math.exp(-knot)):.3g}", *rounded)
-    return table
+        noisy.add_row(f"{knot:g}", f"{1 / (1 + math.exp(-knot)):.3g}", *rounded)
+    return noisy

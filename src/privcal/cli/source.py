@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from privcal.cli.console import note, show
+from privcal.cli.console import note, show, table
 from privcal.cli.options import Json, PerRow, Person, PolicyFile
 from privcal.privacy import opening
 from privcal.privacy.explain import Explanation, explain
@@ -41,10 +40,10 @@ def check(
     split = next((note for note in opening.notes_of(data) if note.split is not None), None)
     ledger = None if split is not None else opening.find(data)
     scores = read_scores(file, person=column)
-    kept = None if ledger is None else ledger.policy
+    noted = None if ledger is None else ledger.policy
     if split is not None:
-        kept = Ledger(opening.ledger_path(split)).policy
-    rules = kept if policy is None else Policy.load(policy, kept)
+        noted = Ledger(opening.ledger_path(split)).policy
+    rules = noted if policy is None else Policy.load(policy, noted)
     facts = explain(Source(scores, rules, ledger=ledger))
     lines = [Text(str(file), style="bold")]
     if split is not None:
@@ -73,17 +72,17 @@ def check(
 
 
 def _queries(facts: Explanation) -> Table:
-    table = Table(
-        title="What may be asked, and the noise for the largest request", box=box.SIMPLE_HEAD
+    queries = table(
+        ("query", "numbers", f"one {facts.unit} changes", "noise", "what it asks"),
+        ("query", "what it asks"),
+        title="What may be asked, and the noise for the largest request",
     )
-    for name in ("query", "numbers", f"one {facts.unit} changes", "noise", "what it asks"):
-        table.add_column(name, justify="left" if name in ("query", "what it asks") else "right")
     for query in facts.queries:
-        table.add_row(
+        queries.add_row(
             query["kind"],
             str(query["length"]),
             f"≤ {query['sensitivity']:g}",
             f"± {query['noise']:.3g}",
             query["asks"],
         )
-    return table
+    return queries

@@ -12,7 +12,7 @@ import typer
 from privcal.cli.console import note, progress_bar, show
 from privcal.cli.options import Json, words
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
+StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
 
 def run(
@@ -98,7 +98,7 @@ def run(
 
 
 def table(
-    folder: Folder,
+    folder: StudyFolder,
     format: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
     as_json: Json = False,
@@ -127,7 +127,7 @@ def table(
 
 
 def figures(
-    folder: Folder,
+    folder: StudyFolder,
     out: Annotated[Path | None, typer.Option(help="Another folder for the pictures.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +145,7 @@ def figures(
 
 
 def report(
-    folder: Folder,
+    folder: StudyFolder,
     factors: Annotated[
         Path | None, typer.Option(help="The folder of a study with --grid factors, to be read too.")
     ] = None,

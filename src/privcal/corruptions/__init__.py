@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
 from privcal.corruptions.digital import contrast, elastic_transform, pixelate
 from privcal.corruptions.filters import truncate_levels
@@ -55,8 +55,7 @@ def corrupt(
     width, 3) of uint8, to use in place of those drawn here.
     """
     _check_images(images)
-    if name not in _FUNCTIONS:
-        raise InputError(f"there is no corruption {name!r}; there are {', '.join(CORRUPTIONS)}")
+    known("corruption", name, CORRUPTIONS)
     severity = whole("severity", severity, 1, len(SEVERITIES))
     side = images.shape[1]
     function = _FUNCTIONS[name]

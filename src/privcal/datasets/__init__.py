@@ -6,7 +6,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
-from privcal.errors import InputError
+from privcal.checks import known
 from privcal.scores import Scores
 
 CIFAR10C = "cifar10c_wrn28x10_severity5.npz"
@@ -42,8 +42,6 @@ def cifar10c(shift: str) -> Scores:
     >>> cifar10c("fog").outputs.rows
     10000
     """
-    known = shifts()
-    if shift not in known:
-        raise InputError(f"there is no shift {shift!r}; there are {', '.join(known)}")
+    known("shift", shift, shifts())
     with as_file(files(__package__) / CIFAR10C) as path, np.load(path) as archive:
         return Scores(logits=archive[shift], labels=archive["labels"], model="wrn-28-10")

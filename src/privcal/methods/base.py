@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from privcal import plugins
+from privcal.checks import known
 from privcal.errors import InputError
 from privcal.maps import KINDS, Map
 from privcal.methods.options import check_known, parse
@@ -243,9 +244,7 @@ def names() -> list[str]:
 def find(name: str) -> type[Method]:
     """The class that is registered under a name; its fields are the method's options."""
     if name not in _METHODS:
-        plugins.load()
-    if name not in _METHODS:
-        raise InputError(f"there is no method {name!r}; there are {', '.join(names())}")
+        known("method", name, names())  # with those of other packages
     return _METHODS[name]
 
 

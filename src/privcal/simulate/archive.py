@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.datasets import CIFAR10C, NOT_SHIFTS
 from privcal.errors import InputError
 from privcal.scores import Scores
@@ -41,9 +41,7 @@ class Archive:
         return list(self.where)
 
     def scores(self, shift: str) -> Scores:
-        if shift not in self.where:
-            raise InputError(f"there is no shift {shift!r}; there are {', '.join(self.where)}")
-        path = self.where[shift]
+        path = self.where[known("shift", shift, self.where)]
         with _open(path) as archive:
             logits = _member(path, archive, shift)
             if logits.dtype == np.float16:

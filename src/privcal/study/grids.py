@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privcal import methods
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.documents import read_toml
 from privcal.errors import InputError
 from privcal.privacy.epsilon import to_nano
@@ -101,14 +101,13 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
     if grid == FACTORS:
         every = [*FACTOR_VARIANTS, *(Variant(name) for name in (UNCALIBRATED, *OWN_FITS))]
         return [v for v in every if names is None or v.method in names]
-    known = methods.names()
-    after = known.index(ONE_SOURCE) if ONE_SOURCE in known else 0
-    known[after : after + 1] = OWN_FITS
+    every_name = methods.names()
+    after = every_name.index(ONE_SOURCE) if ONE_SOURCE in every_name else 0
+    every_name[after : after + 1] = OWN_FITS
     for name in names or ():
-        if name not in known:
-            raise InputError(f"there is no method {name!r}; there are {', '.join(known)}")
+        known("method", name, every_name)
     chosen = []
-    for name in known if names is None else [n for n in known if n in names]:
+    for name in every_name if names is None else [n for n in every_name if n in names]:
         chosen.append(Variant(name))
         if public_rows and name not in OWN_FITS and takes_public(name):
             chosen.append(with_public(name, public_rows))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcal import methods
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
@@ -91,8 +91,7 @@ def run(
     archive = read_archive(archives)
     everywhere = _shifts(archive, grid)
     for shift in shifts or ():
-        if shift not in everywhere:
-            raise InputError(f"there is no shift {shift!r}; there are {', '.join(everywhere)}")
+        known("shift", shift, everywhere)
     whole("trials", trials, 1)
     whole("seed", seed, 0)
     if jobs is not None:

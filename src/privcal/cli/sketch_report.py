@@ -1,14 +1,15 @@
-"""A private evaluation in words and numbers, for people and for JSON."""
+"""What a sketch estimates, in words and numbers, for people and for JSON."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from privcal.cli.console import table
+from privcal.plots import save_private_reliability
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation
 
 DROWNED = (
@@ -17,29 +18,38 @@ DROWNED = (
 )
 
 
-def headline(epsilon: float) -> str:
-    return f"estimated under ε = {epsilon:g}, not measured"
-
-
 def report(evaluation: PrivateEvaluation, epsilon: float) -> list[RenderableType]:
     """For people: a table, and a warning where the noise was all there was."""
-    table = Table(
-        title=f"The hidden rows, {headline(epsilon)}",
+    measures = table(
+        ("measure", "before", "after"),
+        ("measure",),
+        title=f"The hidden rows, {_headline(epsilon)}",
         caption="In brackets: 95 % credible intervals. Computed from the answers already given, "
         "at no further cost in privacy.",
-        box=box.SIMPLE_HEAD,
     )
-    for name in ("measure", "before", "after"):
-        table.add_column(name, justify="left" if name == "measure" else "right", no_wrap=True)
     for name, before, after in _measures(evaluation):
-        table.add_row(name, str(before), "" if after is None else str(after))
-    return [table] if evaluation.informative else [table, Text(DROWNED)]
+        measures.add_row(name, str(before), "" if after is None else str(after))
+    return [measures] if evaluation.informative else [measures, Text(DROWNED)]
+
+
+def draw(
+    plot: Path | None, evaluation: PrivateEvaluation, title: str, epsilon: float
+) -> list[RenderableType]:
+    """Draw the estimated reliability diagram, where one is wanted; what to say of it."""
+    if plot is None:
+        return []
+    save_private_reliability(plot, evaluation, title, epsilon)
+    return [f"reliability diagram, {_headline(epsilon)}: {plot}"]
 
 
 def document(evaluation: PrivateEvaluation, epsilon: float) -> dict[str, Any]:
     """For --json: every estimate with its interval, and what it is."""
     facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
     return facts if evaluation.informative else {**facts, "note": DROWNED}
+
+
+def _headline(epsilon: float) -> str:
+    return f"estimated under ε = {epsilon:g}, not measured"
 
 
 def _measures(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | None]]:
