@@ -176,7 +176,7 @@ def calibrate(
     options |= {} if clean is None else {"public": clean}
     chosen = methods.make(method, **options)
     run = _Run(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
-    run.check([path for path in (*files, policy, public) if path is not None], plot)
+    run.check([path for path in (*files, source_list, policy, public) if path is not None], plot)
     if federation is None:
         sources = open_sources(
             files,
@@ -192,6 +192,8 @@ def calibrate(
             public=clean,
             tell=note,
         )
+        ledgers = [s.ledger.path for s in sources if s.ledger.path is not None]
+        check_outputs([path for path in (out, sketch, plot) if path is not None], ledgers)
         asked = _sources(run, sources, files, source_column)
     else:
         most = MAX_ROWS if max_rows is None else max_rows
