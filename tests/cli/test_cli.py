@@ -575,6 +575,18 @@ BAD = {
     "bins out of range": ("evaluate", "good.npz", "--bins", "0"),
     "an output that is an input": ("calibrate", "good.npz", *NEW, "--out", "good.npz"),
     "an applied output that is an input": ("apply", "map.json", "good.npz", "--out", "good.npz"),
+    "a fit that is an input": ("fit", "good.npz", "--out", "good.npz"),
+    "an output that is the list of sources": (
+        "calibrate",
+        "t.csv",
+        *NEW,
+        "--source-column",
+        "label",
+        "--source-list",
+        "good.txt",
+        "--out",
+        "good.txt",
+    ),
     "a campaign with a slash": (
         "calibrate",
         "good.npz",
@@ -651,6 +663,14 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
         assert stderr.count("\n") == 1
     left = [p for p in sorted(tmp_path.iterdir()) if p not in before and p.name != "elsewhere"]
     assert left == []
+
+
+def test_no_output_takes_the_place_of_a_ledger(run: Any, tmp_path: Path) -> None:
+    ward = save(tmp_path / "ward.npz")
+    [ledger] = privcal.create_ledgers(ward, per_row=True)
+    code, _, stderr = run("calibrate", ward, "--out", ledger.path)
+    assert (code, "ward.npz.ledger is an input" in stderr) == (2, True)
+    assert run("ledger", "show", ward)[0] == 0
 
 
 def test_json_goes_alone_to_standard_output(run: Any, clinics: list[Path], tmp_path: Path) -> None:

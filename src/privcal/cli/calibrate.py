@@ -176,7 +176,7 @@ def calibrate(
     options |= {} if clean is None else {"public": clean}
     chosen = methods.make(method, **options)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
-    request.check([*files, policy, public], plot)
+    request.check([*files, source_list, policy, public], plot)
     if federation is None:
         sources = open_sources(
             files,
@@ -192,6 +192,7 @@ def calibrate(
             public=clean,
             tell=note,
         )
+        check_outputs([out, sketch, plot], [source.ledger.path for source in sources])
         asked = _sources(request, sources, files, source_column)
     else:
         most = MAX_SITE_ROWS if max_rows is None else max_rows

@@ -11,6 +11,7 @@ import typer
 import privcal
 from privcal.cli.console import note, show
 from privcal.cli.options import Json
+from privcal.files import check_outputs
 from privcal.fit import fit_temperature
 from privcal.maps import TemperatureMap
 from privcal.readers import read_scores
@@ -29,6 +30,7 @@ def fit(
 
     Example: `privcal fit scores.npz --objective nll --out map.json`
     """
+    check_outputs([] if out is None else [out], [scores])
     data = read_scores(scores)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below
