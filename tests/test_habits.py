@@ -65,6 +65,11 @@ def test_one_version_is_said_everywhere() -> None:
     [cited] = re.findall(r"^version: (\S+)$", text("CITATION.cff"), flags=re.MULTILINE)
     [newest, *_] = re.findall(r"^## (\S+)", text("CHANGELOG.md"), flags=re.MULTILINE)
     assert {cited, newest} == {privcal.__version__}
+    [step] = re.findall(
+        r"^4\. \*\*Version\.\*\* (.*?)\. ", text("RELEASING.md"), flags=re.MULTILINE
+    )
+    for file in re.findall(r"`(.*?)`", step):
+        assert privcal.__version__ in text(file), f"RELEASING.md: {file} has no version"
 
 
 def commands(target: str) -> list[str]:

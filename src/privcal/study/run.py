@@ -79,7 +79,8 @@ def run(
         So many rows of `clean` are set aside, the same for all shifts: never private, never
         tested on. Methods with an option `public` run without them and, once more, with them.
     jobs
-        Processes; by default one for each core. The numbers do not depend on it.
+        Processes; by default one for each core. The numbers do not depend on it. A script that
+        calls this with more than one does so under `if __name__ == "__main__":`.
     out
         A folder: results are written there as they finish, and a study that was interrupted
         goes on where it stopped. A folder of another study is refused.
