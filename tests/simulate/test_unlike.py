@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from privcal.simulate.splits import Splits
 from privcal.simulate.unlike import draw_sizes, draw_sources, mixed
 from privcal.source import Source
 from tests.conftest import random_scores
+from tests.support.study_folder import tiny_archive
 
 GROUPS = np.arange(2000) % 5
 
@@ -133,15 +133,7 @@ def test_one_source_is_the_first_with_its_own_number_of_rows(objective: str) -> 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    scores = random_scores(300, seed=3)
-    shifts = {"clean": 1.0, "fog": 1.7, "snow": 0.6}
-    np.savez(
-        tmp_path / "tiny.npz",
-        labels=scores.labels,
-        meta=json.dumps({"dataset": "tiny"}),
-        **{name: scores.outputs.array * factor for name, factor in shifts.items()},
-    )
-    return tmp_path / "tiny.npz"
+    return tiny_archive(tmp_path)
 
 
 def test_mixed_rows_come_from_every_shift_and_say_which(archive: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from privcal.study.show.report import write
 from privcal.study.show.tables import all_tables
 from privcal.study.store import load
 from tests.conftest import random_scores
-from tests.support.study_folder import as_the_paper_says, make_study
+from tests.support.study_folder import as_the_paper_says, make_study, tiny_archive
 
 
 def setting(skew: float, sources: int = 20, samples: int = 15) -> Setting:
@@ -43,15 +42,7 @@ def test_a_setting_of_like_sources_is_what_it_was() -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    scores = random_scores(300, seed=3)
-    shifts = {"clean": 1.0, "fog": 1.7, "snow": 0.6}
-    np.savez(
-        tmp_path / "tiny.npz",
-        labels=scores.labels,
-        meta=json.dumps({"dataset": "tiny"}),
-        **{name: scores.outputs.array * factor for name, factor in shifts.items()},
-    )
-    return tmp_path / "tiny.npz"
+    return tiny_archive(tmp_path)
 
 
 def test_a_source_of_the_mixture_lives_under_its_own_shift(archive: Path) -> None:

@@ -8,11 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from privcal.simulate.variants import Variant
 from privcal.study.grids import Setting
 from privcal.study.paper.reported import METHODS
+from tests.conftest import random_scores
 
 SETTINGS = [
     Setting("sources", 10, 10, 1.0),
@@ -134,3 +136,16 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
         if option in label:
             value += sign * step * float(label.split(option)[1].rstrip(")"))
     return value + (0.02 if "grid" in label else 0.0)
+
+
+def tiny_archive(folder: Path) -> Path:
+    """An archive of 300 rows under three shifts, each too confident or too humble by a factor."""
+    scores = random_scores(300, seed=3)
+    shifts = {"clean": 1.0, "fog": 1.7, "snow": 0.6}
+    np.savez(
+        folder / "tiny.npz",
+        labels=scores.labels,
+        meta=json.dumps({"dataset": "tiny"}),
+        **{name: scores.outputs.array * factor for name, factor in shifts.items()},
+    )
+    return folder / "tiny.npz"
