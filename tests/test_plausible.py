@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import warnings
@@ -506,11 +505,7 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
         return nullcontext(Recorded(LocalPanel(hospitals(number), "me"), campaign))
 
     monkeypatch.setattr("privcal.federation.calibrator.distant", near)
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec",
-        lambda name, *more: name if name == "nvflare" else find(name, *more),
-    )
+    monkeypatch.setattr("privcal.cli.calibrate.need_flare", lambda: None)
     for number, told in ((7, True), (8, False)):
         code, out, err = run(
             *("calibrate", "--federation", tmp_path, "--model", MOTION.model, "--method", "sketch"),
