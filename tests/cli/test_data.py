@@ -636,7 +636,7 @@ def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
     ("args", "says"),
     [
         (("cifar",), "there is no recipe 'cifar'; there are cifar10, cifar100"),
-        (("none.toml",), "there is no file none.toml"),
+        (("none.toml",), "cannot read recipe none.toml"),
         (("cifar10",), "there are no images: run `privcal data fetch cifar10`, or give --data"),
         (("cifar100",), "there are no images: say with --data where those of CIFAR-100 are"),
         (("cifar100", "--data", "images"), "the recipe is for CIFAR-100, but the training"),
