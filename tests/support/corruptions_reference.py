@@ -115,7 +115,7 @@ def moved(image, radius, sigma, angle):
             row = min(max(y + dy, 0), side - 1)
             columns = [min(max(x + dx, 0), side - 1) for x in range(side)]
             out[y] += k * image[row, columns]
-    return np.floor(out + 0.5)
+    return cut(out)
 
 
 def motion_blur(image, rng, radius, sigma):
