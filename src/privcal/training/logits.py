@@ -129,10 +129,10 @@ class ArchiveSpec:
         for name, value in self.checkpoint.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
         published = self._published()
-        frost: str | None = "procedural" if published is None else None
+        frost: str | None = "drawn by privcal" if published is None else None
         if self.frost is not None:
             levels = b"".join(image.cpu().numpy().tobytes() for image in self.frost)
-            frost = hashlib.sha256(levels).hexdigest()[:16]
+            frost = f"photographs {hashlib.sha256(levels).hexdigest()[:16]}"
         return {
             "dataset": f"{self.images.name}-C",
             "severity": self.severity,
