@@ -103,8 +103,8 @@ INSIDE = {
         ["planner", "plot"],
     ],
     "training": [
-        ["recipe", "networks", "batches", "devices"],
-        ["checkpoint"],
+        ["recipe", "networks", "batches", "devices", "safetensors"],
+        ["checkpoint", "pretrained"],
         ["logits"],
         ["train"],
     ],

@@ -416,6 +416,75 @@ def test_a_published_archive_is_used_as_it_is(run: Any, trained: Place) -> None:
     assert set(contents(trained.out)) == set(found), "the older archive is untouched"
 
 
+# --- weights from elsewhere -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(place: Place) -> Place:
+    torch = pytest.importorskip("torch", reason="networks need torch")
+    from tests.support.foreign_networks import WideResNet, write_safetensors
+
+    torch.manual_seed(0)
+    state = WideResNet(10, 1, 10).state_dict()
+    write_safetensors(place.at / "w.safetensors", state)
+    torch.save({"state_dict": state}, place.at / "w.pt")
+    return place
+
+
+def test_weights_from_elsewhere_take_the_place_of_a_training(run: Any, elsewhere: Place) -> None:
+    at = elsewhere.at
+    found = {}
+    for name, more in {
+        "a": ("--model", at / "w.safetensors"),
+        "b": ("--model", at / "w.pt"),
+        "c": ("--model", at / "w.pt", "--mean", "0,0,0", "--std", "1,1,1"),
+    }.items():
+        args = ("data", "logits", "--network", "wrn-10-1", "--data", elsewhere.images)
+        args = (*args, "--corruptions", "fog", "--out", at / f"{name}.npz", *more)
+        code, stdout, stderr = run(*args, "--json")
+        assert code == 0, stderr
+        [meta] = json.loads(stdout).values()
+        found[name] = contents(at / f"{name}.npz")
+        assert meta["trained"] == "elsewhere; the weights were given"
+        assert meta["network"] == "wrn-10-1"
+        assert meta["mean"] == ([0, 0, 0] if name == "c" else [0.4914, 0.4822, 0.4465])
+    np.testing.assert_array_equal(found["a"]["fog"], found["b"]["fog"])
+    assert not np.array_equal(found["a"]["fog"], found["c"]["fog"])
+    assert run("data", "check", at / "a.npz")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "is not a network that privcal trained, or is cut short"),
+        ((), "; weights from elsewhere need --network"),
+        (
+            ("--network", "vgg-16", "--data", "images"),
+            "there is no network 'vgg-16'; there are wrn",
+        ),
+        (("--network", "wrn-16-1"), "w.pt has no entry block1.layer.1.bn1.weight"),
+        (("--network", "resnet-50", "--data", ""), "with --data where those of ImageNet are"),
+        (("--network", "wrn-10-1", "--std", "1,1"), "--std must be three numbers in units of 255"),
+        (("--network", "wrn-10-1", "--std", "1,0,1"), "--std must be three numbers"),
+        (("--network", "wrn-10-1", "--mean", "1,x,1"), "as .5,.5,.5, not '1,x,1'"),
+        (("--network", "wrn-10-1", "--mean", "1,nan,1"), "--mean must be three numbers"),
+        (("--mean", "1,1,1"), "--mean and --std go with --network"),
+        (("--network", "wrn-10-1", "--data", "hundred"), "fc.weight has shape (10, 64), but a"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    run: Any, elsewhere: Place, monkeypatch: pytest.MonkeyPatch, args: Any, says: str
+) -> None:
+    monkeypatch.chdir(elsewhere.at)
+    if "hundred" in args:
+        archives.cifar100(elsewhere.at / "hundred", random_images(100, 100), random_images(5, 100))
+    given = {"--model": "w.pt", "--out": "out.npz", "--data": "images"}
+    given |= dict(zip(args[::2], args[1::2], strict=True))
+    words = [word for pair in given.items() if pair[1] for word in pair]
+    refused(run("data", "logits", *words), says)
+    assert not elsewhere.out.exists()
+
+
 # --- check --------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,20 @@ class Checkpoint:
     def epochs(self) -> int:
         return len(self.history)
 
+    @property
+    def trained_on(self) -> str:
+        return self.recipe.data
+
+    def about(self) -> dict[str, Any]:
+        """Its part of an archive's provenance."""
+        return {
+            "network": self.recipe.network,
+            "recipe": self.recipe.to_dict(),
+            "epochs": self.epochs,
+            "seed": self.recipe.seed,
+            "torch": self.torch,
+        }
+
     def network(self, device: str) -> Network:
         recipe = self.recipe
         network = build(recipe.network, len(self.classes), recipe.mean, recipe.std)
