@@ -859,7 +859,7 @@ def test_without_torch_the_way_to_it_is_said_and_the_rest_works(
         refused(run("data", *args), "this needs torch: pip install 'privcal[train]'")
     archive_of(place.out, None)
     assert run("data", "check", place.out)[0] == 0
-    for command in ("fetch", "train", "logits", "check", "corruptions"):
+    for command in ("fetch", "train", "logits", "pack", "check", "corruptions"):
         code, stdout, _ = run("data", command, "--help")
         assert code == 0
         assert re.search(rf"privcal data {command}", stdout)
