@@ -464,7 +464,10 @@ def test_weights_from_elsewhere_take_the_place_of_a_training(run: Any, elsewhere
         ),
         (("--network", "wrn-16-1"), "w.pt has no entry block1.layer.1.bn1.weight"),
         (("--network", "resnet-50", "--data", ""), "with --data where those of ImageNet are"),
-        (("--network", "wrn-10-1", "--std", "1,1"), "--std must be three numbers in units of 255"),
+        (
+            ("--network", "wrn-10-1", "--std", "1,1"),
+            "--std must be three numbers for pixels in [0, 1]",
+        ),
         (("--network", "wrn-10-1", "--std", "1,0,1"), "--std must be three numbers"),
         (("--network", "wrn-10-1", "--mean", "1,x,1"), "as .5,.5,.5, not '1,x,1'"),
         (("--network", "wrn-10-1", "--mean", "1,nan,1"), "--mean must be three numbers"),

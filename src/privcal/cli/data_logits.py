@@ -183,7 +183,7 @@ def _three(name: str, text: str | None) -> list[float] | None:
     low = 0 if name == "mean" else 1e-6
     if len(values) != 3 or not all(low <= value <= 1e6 for value in values):
         raise InputError(
-            f"--{name} must be three numbers in units of 255, as .5,.5,.5, not {text!r}"
+            f"--{name} must be three numbers for pixels in [0, 1], as .5,.5,.5, not {text!r}"
         )
     return values
 

@@ -18,7 +18,7 @@ def pack(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="[SHIFT=]FILE...",
+            metavar="[SHIFT=]FILE",
             help="A file of logits for each shift, which by default is called as its file: "
             "fog.npy, clean=original.csv.",
         ),

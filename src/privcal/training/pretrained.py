@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,10 @@ def _read(path: Path) -> dict[str, Tensor]:
         content: Any = read_safetensors(path)
     else:
         try:
-            # Weights and plain values alone: a file from elsewhere can run nothing here.
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's thoughts on unusual pickles
+                # Weights and plain values alone: a file from elsewhere can run nothing here.
+                content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception:
             raise InputError(
                 f"{path} is no state dict that can be read without running code, or is cut short; "
