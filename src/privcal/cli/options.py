@@ -59,7 +59,11 @@ Images = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Frost = Annotated[
     Path | None,
-    typer.Option(help="Folder of the original frost photographs; by default drawn ones."),
+    typer.Option(
+        metavar="FOLDER|drawn",
+        help="Photographs of frost, or `drawn`; by default those that `privcal data fetch frost` "
+        "got, or else drawn ones.",
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
 

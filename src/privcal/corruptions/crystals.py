@@ -15,9 +15,9 @@ from torch import Tensor
 
 from privcal.corruptions.random import CounterRng
 
-HEIGHT, WIDTH, COUNT = 600, 1000, 5
-MEAN, DEVIATION = 128.0, 56.0
-"""Mean and standard deviation of the levels, about those of photographs of frost."""
+HEIGHT, WIDTH = 600, 1000
+LEVELS = ((131.0, 43.0), (207.0, 23.0), (207.0, 23.0), (152.0, 31.0), (123.0, 44.0))
+"""Mean and standard deviation of each image's levels: those of the five published photographs."""
 
 _DARK = (0.80, 0.98, 1.22)
 _LIGHT = (0.96, 1.00, 1.03)
@@ -28,19 +28,20 @@ _LIGHT = (0.96, 1.00, 1.03)
 def drawn_frost() -> list[Tensor]:
     """Five images, (600, 1000, 3) uint8 each."""
     return [
-        _draw(CounterRng("crystals", number, 0, torch.zeros(1).long())) for number in range(COUNT)
+        _draw(CounterRng("crystals", number, 0, torch.zeros(1).long()), *levels)
+        for number, levels in enumerate(LEVELS)
     ]
 
 
-def _draw(rng: CounterRng) -> Tensor:
-    cover = _clouds(rng, (3, 6, 12))  # where the ice is thick
+def _draw(rng: CounterRng, mean: float, deviation: float) -> Tensor:
+    cover = _clouds(rng, (2, 3))  # where the ice is thick
     film = 1.0 - (2.0 * _clouds(rng, (12, 25, 50, 100)) - 1.0).abs()  # ridges
     fine = _clouds(rng, (100, 200, 400))
     grain = rng.normal(HEIGHT, WIDTH)[0]
     ferns = _ferns(rng)
     ice = 0.9 * cover + ferns * (0.35 + 1.15 * cover) + 0.45 * (film**3) * cover + 0.35 * fine
     ice += grain * (0.05 + 0.1 * ferns)
-    level = (ice - ice.mean()) * (DEVIATION / ice.std()) + MEAN
+    level = (ice - ice.mean()) * (deviation / ice.std()) + mean
     share = (level * (1 / 255.0)).clamp(0.0, 1.0)[..., None]
     tint = torch.tensor(_DARK) * (1.0 - share) + torch.tensor(_LIGHT) * share
     return (level[..., None] * tint).clamp(0.0, 255.0).to(torch.uint8)

@@ -51,7 +51,7 @@ def _cosines() -> Tensor:
     """The 8-point transform of Loeffler, Ligtenberg and Moschytz in 13-bit fractions.
 
     Their flow graph is linear, so it is a matrix; but its entries are sums of the graph's
-    round_levels constants, which differ in the last bit from the round_levels cosines.
+    rounded constants, which differ in the last bit from the rounded cosines.
     """
 
     def fixed(constant: float) -> int:

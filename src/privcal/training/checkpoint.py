@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ class Checkpoint:
     def epochs(self) -> int:
         return len(self.history)
 
+    @property
+    def trained_on(self) -> str:
+        return self.recipe.data
+
+    def about(self) -> dict[str, Any]:
+        """Its part of an archive's provenance."""
+        return {
+            "network": self.recipe.network,
+            "recipe": self.recipe.to_dict(),
+            "epochs": self.epochs,
+            "seed": self.recipe.seed,
+            "torch": self.torch,
+        }
+
     def network(self, device: str) -> Network:
         recipe = self.recipe
         network = build(recipe.network, len(self.classes), recipe.mean, recipe.std)
@@ -69,8 +84,10 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     try:
-        # Weights and plain values alone: a file from elsewhere can run nothing here.
-        content = torch.load(path, map_location=device, weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's thoughts on unusual pickles
+            # Weights and plain values alone: a file from elsewhere can run nothing here.
+            content = torch.load(path, map_location=device, weights_only=True)
         if content.pop("version") != VERSION:
             raise InputError(f"{path} was written by another version of privcal")
         recipe = Recipe.from_dict(content.pop("recipe"), str(path))

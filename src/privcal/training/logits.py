@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.images import CorruptedArchive, ImageSet
 from privcal.simulate.archive import CLEAN
-from privcal.training.checkpoint import Checkpoint
 from privcal.training.networks import Network
 from privcal.version import __version__
 
@@ -59,11 +58,34 @@ def digest(images: ImageSet) -> str:
     return sha.hexdigest()[:16]
 
 
+class Model(Protocol):
+    """A trained network: what `privcal data train` wrote, or weights from elsewhere."""
+
+    @property
+    def trained_on(self) -> str:
+        """Name of the image set."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def side(self) -> int:
+        """Height and width in pixels of its images."""
+
+    @property
+    def weights(self) -> dict[str, Any]: ...
+
+    def network(self, device: str) -> Network: ...
+
+    def about(self) -> dict[str, Any]:
+        """Its part of an archive's provenance; `seed` and `torch` are those of the training."""
+
+
 @dataclass(frozen=True)
 class ArchiveSpec:
     """Specification of a logit archive: the network, the images and their corruptions."""
 
-    checkpoint: Checkpoint
+    model: Model
     images: ImageSet
     """The clean test images."""
     severity: int
@@ -73,10 +95,10 @@ class ArchiveSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        model, images = self.checkpoint, self.images
-        if len(images.classes) != len(model.classes) or images.name != model.recipe.data:
+        model, images = self.model, self.images
+        if len(images.classes) != len(model.classes) or images.name != model.trained_on:
             raise InputError(
-                f"the network was trained on {model.recipe.data} with {len(model.classes)} "
+                f"the network was trained on {model.trained_on} with {len(model.classes)} "
                 f"classes; these images are {images.name} with {len(images.classes)}"
             )
         if images.classes != model.classes:
@@ -126,35 +148,35 @@ class ArchiveSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that the logits depend on; parts of an interrupted run must agree in it."""
         weights = hashlib.sha256()
-        for name, value in self.checkpoint.weights.items():
+        for name, value in self.model.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
         published = self._published()
-        frost: str | None = "procedural" if published is None else None
+        frost: str | None = "drawn by privcal" if published is None else None
         if self.frost is not None:
             levels = b"".join(image.cpu().numpy().tobytes() for image in self.frost)
-            frost = hashlib.sha256(levels).hexdigest()[:16]
+            frost = f"photographs {hashlib.sha256(levels).hexdigest()[:16]}"
+        about = self.model.about()
+        seed, version = about.pop("seed", None), about.pop("torch", None)
         return {
             "dataset": f"{self.images.name}-C",
             "severity": self.severity,
             "rows": len(self.images),
-            "network": self.checkpoint.recipe.network,
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
             "corrupted": "made by privcal"
             if published is None
             else f"published archive {digest(published)}",
             "frost": frost,
-            "recipe": self.checkpoint.recipe.to_dict(),
-            "epochs": self.checkpoint.epochs,
+            **about,
             "seeds": {
-                "training": self.checkpoint.recipe.seed,
+                "training": seed,
                 "corruptions": self.seed if published is None else None,
             },
             "versions": {
                 "privcal": __version__,
                 "numpy": np.__version__,
                 "torch": str(torch.__version__),
-                "torch in training": self.checkpoint.torch,
+                "torch in training": version,
             },
         }
 
@@ -192,7 +214,7 @@ def make_archive(
         raise InputError(f"{parts} holds parts of another archive; delete it, or rename --out")
     parts.mkdir(exist_ok=True)
     write_document(about, identity)
-    network = spec.checkpoint.network(device)
+    network = spec.model.network(device)
     entries: dict[str, Any] = {}
     accuracy: dict[str, float] = {}
     for shift in shifts:
