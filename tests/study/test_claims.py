@@ -24,6 +24,8 @@ from tests.support.study_folder import (
     make_study,
 )
 
+pytestmark = pytest.mark.usefixtures("few_will_do")
+
 
 def study(tmp_path: Path, ece: Ece, **more: object) -> Results:
     return load(make_study(tmp_path / "study", ece, **{"exact": EXACT} | more))  # type: ignore[arg-type]

@@ -25,6 +25,8 @@ from tests.support.study_folder import (
     make_study,
 )
 
+pytestmark = pytest.mark.usefixtures("few_will_do")
+
 NEW = "brand-new"
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from privcal.simulate.variants import Variant
-from privcal.study.grids import Setting
+from privcal.study.grids import GRIDS, Setting
 from privcal.study.paper.reported import METHODS
+from privcal.study.store import VERSION
 from tests.conftest import random_scores
 
 SETTINGS = [
@@ -41,6 +42,14 @@ VARIANTS = [
     Variant("uncalibrated"),
 ]
 SHIFTS = ["brightness", "motion_blur", "fog", "clean"]
+PAPERS_SHIFTS = [
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
+    *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression", "clean"),
+]
+THE_PAPERS_ARCHIVE = {"rows": 10_000, "classes": 10, "corrupted": None, "frost": None}
+THE_PAPERS: dict[str, Any] = {"shifts": PAPERS_SHIFTS, "settings": GRIDS["cifar"]}
+"""What `make_study` takes to make a study with the paper's shifts and settings."""
 
 Ece = Callable[[str, str, Setting], float]
 
@@ -54,14 +63,19 @@ def make_study(
     exact: dict[str, float] | None = None,
     grid: str = "cifar",
     se: float = 0.001,
+    archive: dict[str, Any] | None = None,
     **more: Any,
 ) -> Path:
-    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third."""
+    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third.
+
+    `archive`: what differs from the paper's CIFAR-10 in the archive it ran on.
+    """
     names = [str(method) for method in methods]
     common = {"dataset": "CIFAR-10-C", "severity": 5} | more
     config = {
-        "version": 2,
+        "version": VERSION,
         **common,
+        **(THE_PAPERS_ARCHIVE | (archive or {})),
         "digest": "0",
         "grid": grid,
         "settings": [asdict(s) for s in settings],
