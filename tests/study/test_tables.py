@@ -187,16 +187,17 @@ def test_formats_are_well_formed_whatever_the_names(tmp_path: Path) -> None:
                 assert line.endswith(r" \\")
                 more = sum(int(n) - 1 for n in re.findall(r"\\multicolumn{(\d+)}", line))
                 assert len(re.findall(r"(?<!\\)&", line)) + more == len(columns) - 1
-            assert not re.search(r"(?<!\\)[_#%]", latex)
-            unescaped = re.sub(r"\\[{}]", "", latex)
-            assert unescaped.count("{") == unescaped.count("}")
-            assert latex.count(r"\begin{") == latex.count(r"\end{") == 2
+        latex = to_latex(table)
+        assert not re.search(r"(?<!\\)[_#%]", latex)
+        unescaped = re.sub(r"\\[{}]", "", latex)
+        assert unescaped.count("{") == unescaped.count("}")
+        assert latex.count(r"\begin{") == latex.count(r"\end{")
     assert r"my\_method 50\% \& a|b \{\#1\}" in to_latex(overall(load(folder)))
 
 
 def parts(table: Table) -> list[str]:
-    """A table in LaTeX, which may come in several."""
-    return re.findall(r"\\begin{table}.*?\\end{table}\n", to_latex(table), re.DOTALL)
+    """A table in LaTeX, which may come in several parts."""
+    return re.findall(r"\\begin{tabular}.*?\\end{tabular}\n", to_latex(table), re.DOTALL)
 
 
 def columns_of(latex: str) -> list[list[str]]:
@@ -231,8 +232,7 @@ def test_what_is_about_one_measure_stays_together_in_latex(tmp_path: Path) -> No
     first, second = parts(table)
     assert r"\multicolumn{8}{c}{ECE}" in first
     assert r"\multicolumn{4}{c}{Brier} & \multicolumn{4}{c}{AURC}" in second
-    assert "(1 of 2). ECE of exact fits" in first
-    assert "(2 of 2).}" in second
+    assert to_latex(table).count(r"\begin{table}") == 1
     for latex in (first, second):
         assert [cell.strip() for cell in columns_of(latex)[0]][-4:] == [
             "motion_blur", "fog", "mean of these 3", "clean",

@@ -31,26 +31,49 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""For `\usepackage{booktabs}`; a table wider than a page comes in several, one below the other."""
-    parts = _parts(table)
+    r"""For `\usepackage{booktabs}`. What is wider than a page is broken into parts, one below the
+    other; what is then higher than a page, into several tables."""
+    pages: list[list[list[str]]] = []
+    for columns in _parts(table):
+        part = _tabular(table, columns)
+        if pages and _height(table, [*pages[-1], part]) <= _HEIGHT:
+            pages[-1].append(part)
+        else:
+            pages.append([part])
+    return "\n".join(_float(table, parts, i, len(pages)) for i, parts in enumerate(pages, start=1))
+
+
+def _height(table: Table, parts: Sequence[Sequence[str]]) -> float:
+    """About the height of these parts with the caption, in points."""
+    caption = 12 * (2 + len(table.title + table.caption) / 75)
+    return caption + sum(24 + 9.5 * sum(line.endswith(r"\\") for line in part) for part in parts)
+
+
+def _float(table: Table, parts: Sequence[Sequence[str]], number: int, count: int) -> str:
+    which = f" ({number} of {count})" if count > 1 else ""
+    caption = f"{table.title}{which}." + (f" {table.caption}" if number == 1 else "")
+    label = table.name + (f"-{number}" if number > 1 else "")
     return "\n".join(
-        _latex_part(table, columns, i, len(parts)) for i, columns in enumerate(parts, start=1)
+        [
+            r"\begin{table}",
+            r"\centering",
+            r"\footnotesize",
+            rf"\setlength{{\tabcolsep}}{{{_SEPARATION}pt}}",
+            rf"\caption{{{_latex(caption)}}}",
+            rf"\label{{tab:{label}}}",
+            "",
+            r"\medskip",
+            "\n\n\\medskip\n".join("\n".join(part) for part in parts),
+            r"\end{table}",
+            "",
+        ]
     )
 
 
-def _latex_part(table: Table, columns: Sequence[int], number: int, count: int) -> str:
-    part = f" ({number} of {count})" if count > 1 else ""
-    caption = f"{table.title}{part}." + (f" {table.caption}" if number == 1 else "")
-    label = table.name + (f"-{number}" if number > 1 else "")
+def _tabular(table: Table, columns: Sequence[int]) -> list[str]:
     aligned = "".join("l" if table.is_text(c) else "r" for c in columns)
     body = _cells(table, _latex, r"\textbf{{{}}}", r"\rlap{$^\dagger$}")
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        r"\footnotesize",
-        rf"\setlength{{\tabcolsep}}{{{_SEPARATION}pt}}",
-        rf"\caption{{{_latex(caption)}}}",
-        rf"\label{{tab:{label}}}",
+    return [
         rf"\begin{{tabular}}{{{aligned}}}",
         r"\toprule",
         *_latex_head(table, columns),
@@ -58,9 +81,7 @@ def _latex_part(table: Table, columns: Sequence[int], number: int, count: int) -
         *(" & ".join(cells[c] for c in columns) + r" \\" for cells in body),
         r"\bottomrule",
         r"\end{tabular}",
-        r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _latex_head(table: Table, columns: Sequence[int]) -> list[str]:
@@ -81,8 +102,8 @@ def _latex_head(table: Table, columns: Sequence[int]) -> list[str]:
     return lines
 
 
-_PAGE, _SEPARATION = 345, 3
-"""In points: the width of an article's text, and the space on each side of a column."""
+_WIDTH, _HEIGHT, _SEPARATION = 345, 550, 3
+"""In points: an article's text, and the space on each side of a column."""
 
 
 def _parts(table: Table) -> list[list[int]]:
@@ -91,7 +112,7 @@ def _parts(table: Table) -> list[list[int]]:
     lead = list(range(len(table.header) - sum(map(len, whole))))
     groups: list[list[int]] = []
     for group in whole:  # one that is too wide by itself is broken up
-        groups += [group] if _width(table, lead + group) <= _PAGE else [[c] for c in group]
+        groups += [group] if _width(table, lead + group) <= _WIDTH else [[c] for c in group]
 
     def packed(limit: float) -> list[list[int]]:
         parts: list[list[int]] = []
@@ -102,9 +123,9 @@ def _parts(table: Table) -> list[list[int]]:
                 parts.append([*lead, *group])
         return parts
 
-    fewest = len(packed(_PAGE))
-    narrow = range(0, _PAGE, 5)  # as many parts, but of like width
-    return next((p for limit in narrow if len(p := packed(limit)) == fewest), packed(_PAGE))
+    fewest = len(packed(_WIDTH))
+    narrow = range(0, _WIDTH, 5)  # as many parts, but of like width
+    return next((p for limit in narrow if len(p := packed(limit)) == fewest), packed(_WIDTH))
 
 
 def _groups(table: Table) -> list[tuple[str, list[int]]]:

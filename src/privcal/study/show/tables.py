@@ -106,7 +106,7 @@ def together(studies: Sequence[Results]) -> list[Table]:
             "together",
             "Calibration under differential privacy: ECE",
             " ".join([each, MARKS, *beside]),
-            _ece_headings,
+            lambda study: [heading.replace(" ECE", "") for heading in _ece_headings(study)],
             _ece,
         ),
         table(
