@@ -16,7 +16,7 @@ from privcal.errors import InputError
 from privcal.study.grids import Setting
 from privcal.study.paper.reported import ACC_T, METHODS, reported
 from privcal.study.show.render import render, to_csv, to_latex, to_markdown
-from privcal.study.show.tables import all_tables, overall, without_privacy
+from privcal.study.show.tables import all_tables, overall, together, without_privacy
 from privcal.study.store import load
 from privcal.study.table import Table
 from tests.support.study_folder import (
@@ -165,7 +165,7 @@ def test_the_best_of_the_papers_six_is_marked_beside_the_best_of_all(tmp_path: P
     text = to_markdown(table)
     assert "| newer | **0.0100** |" in text
     assert "| acc-t | 0.0500† |" in text
-    assert "Bold: the best of all methods; †: of the paper's six." in text
+    assert "Bold: the best of all methods; †: the best of the paper's six." in text
 
 
 def test_formats_are_well_formed_whatever_the_names(tmp_path: Path) -> None:
@@ -251,6 +251,78 @@ def test_figures_have_four_digits(tmp_path: Path) -> None:
     table = overall(load(make_study(tmp_path / "s", uneven)))
     for text in to_csv(table).splitlines()[1:]:
         assert all(re.fullmatch(r"\d\.\d{4}", figure) for figure in text.split(",")[1:])
+
+
+# --- several studies in one table --------------------------------------------------------
+
+
+def test_several_data_sets_stand_in_one_table(tmp_path: Path) -> None:
+    def other(shift: str, method: str, setting: Setting) -> float:
+        return uneven(shift, method, setting) / 2
+
+    hundred = {"dataset": "CIFAR-100-C", "archive": {"classes": 100}}
+    own = {"dataset": "Flowers", "shifts": ["rain", "clean"]}
+    studies = [
+        load(make_study(tmp_path / "a", uneven, [*METHODS, "newer"], exact=EXACT)),
+        load(make_study(tmp_path / "b", other, exact=EXACT, **hundred)),
+        load(make_study(tmp_path / "c", as_the_paper_says, exact=EXACT, **own)),
+    ]
+    table, briers, accuracy = together(studies)
+    assert [row[0] for row in table.rows] == [*map(str, METHODS), "newer"]
+    assert table.header == (
+        "method",
+        *("CIFAR-10-C median", "CIFAR-10-C mean"),
+        *("CIFAR-10-C median (paper)", "CIFAR-10-C mean (paper)"),
+        *("CIFAR-100-C median", "CIFAR-100-C mean"),
+        *("CIFAR-100-C median (paper)", "CIFAR-100-C mean (paper)"),
+        *("Flowers median", "Flowers mean"),
+    )
+    for study in studies:
+        alone = overall(study)
+        for method in map(str, METHODS):
+            for what in ("median", "mean"):
+                ours = cell(table, method, f"{study.dataset} {what}")
+                assert ours == cell(alone, method, f"{what} ECE")
+                brier = cell(briers, method, f"{study.dataset} {what} Brier")
+                assert brier == cell(alone, method, f"{what} Brier")
+    assert cell(table, "acc-t", "CIFAR-10-C median (paper)") == 0.0836
+    assert cell(table, "acc-t", "CIFAR-100-C mean (paper)") == 0.0973
+    assert cell(table, "newer", "CIFAR-100-C mean") is None
+    assert "Flowers: The paper has no figures for Flowers." in table.caption
+    assert cell(accuracy, "fog", "CIFAR-100-C accuracy (paper)") == 0.4808
+    assert cell(accuracy, "fog", "Flowers accuracy") is None
+    assert cell(accuracy, "rain", "Flowers accuracy") == 0.75
+    assert accuracy.rows[-1][0] == "clean"
+    mean = table.header.index("CIFAR-10-C mean")
+    assert len({c for _, c in table.best}) == len({c for _, c in table.marked}) == 10
+    newer = len(METHODS)
+    assert not any(r == newer for r, _ in table.marked)
+    assert min(row[mean] for row in table.rows[:newer]) in [
+        table.rows[r][mean] for r, c in table.marked if c == mean
+    ]
+
+
+def test_one_data_set_at_several_severities_goes_by_its_severity(tmp_path: Path) -> None:
+    folders = [make_study(tmp_path / str(s), uneven, severity=s) for s in (3, 5)]
+    [table, _] = together([load(folder) for folder in folders])
+    assert table.header[1] == "CIFAR-10-C, severity 3 median"
+    assert not any("severity 3" in h and "(paper)" in h for h in table.header)
+    assert "CIFAR-10-C, severity 5 mean (paper)" in table.header
+
+
+def test_studies_that_cannot_stand_in_one_table_are_told_in_one_sentence(tmp_path: Path) -> None:
+    one = load(make_study(tmp_path / "a", uneven))
+    with pytest.raises(InputError, match="two studies are of CIFAR-10-C, severity 5; a table of"):
+        together([one, one])
+    clean = load(make_study(tmp_path / "b", uneven, shifts=["clean"], dataset="Flowers"))
+    with pytest.raises(InputError, match="study of Flowers, severity 5 has no perturbation"):
+        together([one, clean])
+    options = make_study(
+        tmp_path / "f", factors_as_the_paper_says, VARIANTS, settings=FACTOR_SETTINGS,
+        grid="factors", dataset="Flowers",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="study of Flowers, severity 5 varies factors"):
+        together([one, load(options)])
 
 
 # --- factors -----------------------------------------------------------------------------

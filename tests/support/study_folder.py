@@ -47,7 +47,12 @@ PAPERS_SHIFTS = [
     *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
     *("elastic_transform", "pixelate", "jpeg_compression", "clean"),
 ]
-THE_PAPERS_ARCHIVE = {"rows": 10_000, "classes": 10, "corrupted": None, "frost": None}
+THE_PAPERS_ARCHIVE: dict[str, Any] = {
+    "rows": 10_000,
+    "classes": 10,
+    "corrupted": None,
+    "frost": None,
+}
 THE_PAPERS: dict[str, Any] = {"shifts": PAPERS_SHIFTS, "settings": GRIDS["cifar"]}
 """What `make_study` takes to make a study with the paper's shifts and settings."""
 
@@ -75,7 +80,6 @@ def make_study(
     config = {
         "version": VERSION,
         **common,
-        **(THE_PAPERS_ARCHIVE | (archive or {})),
         "digest": "0",
         "grid": grid,
         "settings": [asdict(s) for s in settings],
@@ -85,6 +89,7 @@ def make_study(
         "seed": 0,
         "public_rows": 0,
         "keep_trials": False,
+        **(THE_PAPERS_ARCHIVE | (archive or {})),
     }
     rows = [
         {

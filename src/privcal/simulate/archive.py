@@ -22,8 +22,8 @@ CLEAN = "clean"
 """The shift of the unperturbed scores."""
 MADE_HERE = "made by privcal"
 """What `corrupted` says in the meta of an archive that is not of published images."""
-DRAWN_FROST = "procedural"
-"""What `frost` says there, unless the frost is from photographs."""
+DRAWN_FROST = ("drawn by privcal", "procedural")
+"""What `frost` says there, now or in older archives, unless the frost is from photographs."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def match_data(
 ) -> Reported | Differs | None:
     """The paper's figures for a data set; or what differs; or None, if it has no such data set.
 
-    A severity that nobody states is taken to be the paper's; `remarks` says so.
+    A severity that nobody states is taken to be the paper's; `Results.remark` says so.
     """
     paper = reported(dataset)
     if paper is None:
@@ -85,8 +85,12 @@ def made_here(corrupted: str | None, frost: str | None) -> str:
     """A sentence for images that were corrupted here; empty for others, and where nobody says."""
     if corrupted != MADE_HERE:
         return ""
-    how = "drawn" if frost == DRAWN_FROST else "from photographs"
-    return f"The corruptions were made here, frost {how}; they are not the published images."
+    with_frost = "" if frost is None else f", frost {_frost(frost)}"
+    return f"The corruptions were made here{with_frost}; they are not the published images."
+
+
+def _frost(frost: str) -> str:
+    return "drawn" if frost in DRAWN_FROST else "from photographs"
 
 
 def grid_for(archive: Archive) -> tuple[str, str]:
