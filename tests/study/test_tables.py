@@ -226,6 +226,26 @@ def test_no_table_in_latex_is_wider_than_a_page(tmp_path: Path) -> None:
             assert "resizebox" not in latex
 
 
+def test_a_table_in_latex_is_no_higher_than_a_page() -> None:
+    header = ("name", *(f"figure {i}" for i in range(20)))
+    table = Table("t", "T", "C.", header, tuple((f"row {r}", *[0.5] * 20) for r in range(30)))
+    floats = re.findall(r"\\begin{table}.*?\\end{table}", to_latex(table), re.DOTALL)
+    assert len(floats) > 1
+    assert len({re.findall(r"\\label{(.*)}", text)[0] for text in floats}) == len(floats)
+    for i, text in enumerate(floats, start=1):
+        assert text.count("\\\\\n") <= 50  # lines of 9.5 pt; a page has 550
+        assert f"({i} of {len(floats)})" in text
+
+
+def test_a_group_wider_than_a_page_is_broken_up() -> None:
+    header = ("name", *(f"wide {i}" for i in range(20)))
+    table = Table("t", "T", "C.", header, (("a", *[0.5] * 20),), groups=(("wide", 20),))
+    assert len(parts(table)) > 1
+    assert [h for latex in parts(table) for [h, *_] in columns_of(latex)[1:]] == [
+        str(i) for i in range(20)
+    ]
+
+
 def test_what_is_about_one_measure_stays_together_in_latex(tmp_path: Path) -> None:
     table = without_privacy(load(make_study(tmp_path / "s", uneven, exact=EXACT)))
     assert len(table.header) == 17
@@ -303,8 +323,12 @@ def test_several_data_sets_stand_in_one_table(tmp_path: Path) -> None:
 
 
 def test_one_data_set_at_several_severities_goes_by_its_severity(tmp_path: Path) -> None:
-    folders = [make_study(tmp_path / str(s), uneven, severity=s) for s in (3, 5)]
+    folders = [
+        make_study(tmp_path / str(severity), uneven, methods, severity=severity)
+        for severity, methods in ((3, ["newer", "acc-t"]), (5, METHODS))
+    ]
     [table, _] = together([load(folder) for folder in folders])
+    assert [row[0] for row in table.rows] == [*map(str, METHODS), "newer"]
     assert table.header[1] == "CIFAR-10-C, severity 3 median"
     assert not any("severity 3" in h and "(paper)" in h for h in table.header)
     assert "CIFAR-10-C, severity 5 mean (paper)" in table.header
