@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from privcal.simulate.variants import Variant
 from privcal.study.grids import GRIDS, Setting
@@ -155,6 +156,14 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
         if option in label:
             value += sign * step * float(label.split(option)[1].rstrip(")"))
     return value + (0.02 if "grid" in label else 0.0)
+
+
+@pytest.fixture(scope="module")
+def few_will_do() -> Iterator[None]:
+    """As if the paper had had a study's few shifts and settings; `test_match` has the rule itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("privcal.study.results.match_study", lambda data, *study: data)
+        yield
 
 
 def tiny_archive(folder: Path) -> Path:
