@@ -195,9 +195,13 @@ def test_a_study_takes_that_grid_unless_told_otherwise(tmp_path: Path) -> None:
 
 def test_too_few_rows_for_any_grid_are_told_before_a_folder_is_made(tmp_path: Path) -> None:
     path = archive(tmp_path, "ImageNet-C", 40, 4)
-    with pytest.raises(InputError, match=re.escape(
-        "the 2,500 private rows of grid cifar leave none of the 40 of ImageNet-C to test on; "
-        "give a smaller grid (a TOML file)"
-    )):  # fmt: skip
-        study.run([path], out=tmp_path / "s")
+    for grid, says in (
+        (
+            None,
+            "ImageNet-C has 40 rows, too few for the paper's grids (the smaller, cifar, takes 2,500",
+        ),
+        ("imagenet", "the 20,000 private rows of grid imagenet leave none of the 40 of ImageNet-C"),
+    ):
+        with pytest.raises(InputError, match=re.escape(says)):
+            study.run([path], grid=grid, out=tmp_path / "s")
     assert not (tmp_path / "s").exists()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from privcal.errors import InputError
 from privcal.simulate.archive import CLEAN, DRAWN_FROST, MADE_HERE, Archive
 from privcal.study.grids import GRIDS, Setting, most_rows
 from privcal.study.paper.reported import Reported, reported
@@ -99,6 +100,11 @@ def grid_for(archive: Archive) -> tuple[str, str]:
     if paper and paper.classes == archive.classes and rows > most_rows(GRIDS[paper.grid]):
         return paper.grid, f"the paper's for {paper.name}"
     large, small = "imagenet", "cifar"
+    if rows <= most_rows(GRIDS[small]):
+        raise InputError(
+            f"{archive.dataset} has {rows:,} rows, too few for the paper's grids (the smaller, {small}, "
+            f"takes {most_rows(GRIDS[small]):,} private ones); give a grid of your own (a TOML file)"
+        )
     if rows >= 2 * most_rows(GRIDS[large]):
         return large, f"the larger one of the paper's, since {archive.dataset} has {rows:,} rows"
     return small, f"the smaller one of the paper's, since {archive.dataset} has {rows:,} rows"
