@@ -68,7 +68,8 @@ def test_several_studies_are_one_table_in_every_format(run: Any, three: list[Pat
     assert "| acc-t | **" in stdout
     code, stdout, _ = run("study", "table", *three, "--format", "csv")
     first = stdout.split("\n\n")[0].splitlines()
-    assert first[0] == "# together: Calibration under differential privacy: ECE"
+    assert first[0].startswith("# together: Calibration under differential privacy: ECE. Medians")
+    assert "1 of its 15 perturbations" in first[0]
     rows = list(csv.reader(io.StringIO("\n".join(first[1:]))))
     assert [row[0] for row in rows] == ["method", *(row[0] for row in ece["rows"])]
     code, stdout, _ = run("study", "table", *three, "--format", "latex")

@@ -166,7 +166,7 @@ def test_the_best_of_the_papers_six_is_marked_beside_the_best_of_all(tmp_path: P
     text = to_markdown(table)
     assert "| newer | **0.0100** |" in text
     assert "| acc-t | 0.0500† |" in text
-    assert "Bold: the best of all methods; †: the best of the paper's six." in text
+    assert "Bold: the best method here; †: the best of the paper's six that are here." in text
 
 
 def test_formats_are_well_formed_whatever_the_names(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def run(
 
     `privcal study run --out study`
 
-    `privcal study run imagenetc.npz --methods acc-t,nll-t --out imagenet`
+    `privcal study run imagenetc.npz --methods acc-t,nll-t --out study-imagenet`
 
     `privcal study run tiny/part*.npz --grid cifar --out tiny-study`
 
@@ -126,7 +126,7 @@ def table(
 
     `privcal study table study --format latex --out tables.tex`
 
-    `privcal study table cifar10 cifar100 imagenet`
+    `privcal study table study-cifar10 study-cifar100 study-imagenet`
     """
     from privcal.files import replacing
     from privcal.study.show.render import render

@@ -188,7 +188,8 @@ def render(tables: Sequence[Table], form: str) -> str:
     one_of("format", form, TABLE_FORMATS)
     texts = [TABLE_FORMATS[form](t) for t in tables]
     if form == "csv" and len(tables) > 1:
-        texts = [f"# {t.name}: {t.title}\n{text}" for t, text in zip(tables, texts, strict=True)]
+        about = [f"# {t.name}: {t.title}. {t.caption}\n" for t in tables]
+        texts = [line + text for line, text in zip(about, texts, strict=True)]
     return "\n".join(texts)
 
 

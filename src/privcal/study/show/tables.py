@@ -20,7 +20,7 @@ BESIDE = (
     "confidence would make almost zero. AURC: mean error rate of the k most confident rows, over "
     "all k; it knows nothing but their order."
 )
-MARKS = f"Bold: the best of all methods; {DAGGER}: the best of the paper's six."
+MARKS = f"Bold: the best method here; {DAGGER}: the best of the paper's six that are here."
 OTHER_HEADINGS = ("median Brier", "mean Brier", "median AURC", "mean AURC")
 OPTION_WORDS = {
     "iterations": "more iterations (K)",
