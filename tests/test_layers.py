@@ -88,6 +88,7 @@ INSIDE = {
     ],
     "study": [
         ["exact", "grids", "table", "workers", "paper.reported"],
+        ["paper.match"],
         ["results"],
         ["store", "paper.claims", "paper.ranking", "show.styles", "show.tables", "show.render"],
         ["run", "paper.factors", "show.figures"],

@@ -515,7 +515,7 @@ def by_hand(logits: Any, labels: Any) -> tuple[float, float]:
 
 def test_check_sets_an_archive_beside_the_papers_figures(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
-    data = archive_of(path, "CIFAR-10-C", severity=5)
+    data = archive_of(path, "CIFAR-10-C", 10_000, severity=5)
     code, stdout, _ = run("data", "check", path, "--json")
     assert code == 0
     said = json.loads(stdout)
@@ -525,7 +525,7 @@ def test_check_sets_an_archive_beside_the_papers_figures(run: Any, tmp_path: Pat
     away = []
     for row in said["shifts"]:
         accuracy, ece = by_hand(data[row["shift"]], data["labels"])
-        assert row["rows"] == 40
+        assert row["rows"] == 10_000
         assert row["accuracy"] == pytest.approx(accuracy)
         assert row["ece"] == pytest.approx(ece, abs=1e-5)
         assert (row["paper_accuracy"], row["paper_ece"]) == paper[row["shift"]]
@@ -533,7 +533,8 @@ def test_check_sets_an_archive_beside_the_papers_figures(run: Any, tmp_path: Pat
     assert said["mean_absolute_difference"] == pytest.approx(sum(away) / 2)
     code, stdout, stderr = run("data", "check", path)
     assert (code, stderr) == (0, "")
-    assert "CIFAR-10-C, severity 5: 40 rows" in stdout
+    assert "CIFAR-10-C, severity 5: 10,000 rows" in stdout
+    assert "made here" not in stdout
     fog = next(line.split() for line in stdout.splitlines() if line.strip().startswith("fog"))
     accuracy, ece = by_hand(data["fog"], data["labels"])
     assert fog[1:] == [
@@ -542,11 +543,36 @@ def test_check_sets_an_archive_beside_the_papers_figures(run: Any, tmp_path: Pat
     assert f"accuracy: {sum(away) / 2:.3f}" in stdout
 
 
-@pytest.mark.parametrize(("dataset", "meta"), [("Flowers", {}), (None, {}), ("CIFAR-10-C", {"severity": 3})])  # fmt: skip
-def test_check_says_nothing_of_the_paper_where_it_has_no_figures(
-    run: Any, tmp_path: Path, dataset: str | None, meta: Any
+@pytest.mark.parametrize(
+    ("dataset", "meta", "what"),
+    [
+        ("CIFAR-10-C", {"severity": 3, "rows": 10_000}, "severity 3, not 5."),
+        ("CIFAR-10-C", {"severity": 5}, "40 rows, not 10,000."),
+        ("ImageNet", {}, "10 classes, not 1,000; 40 rows, not 50,000."),
+    ],
+)
+def test_check_leaves_the_papers_figures_out_where_they_are_of_something_else(
+    run: Any, tmp_path: Path, dataset: str, meta: Any, what: str
 ) -> None:
-    archive_of(tmp_path / "flowers.npz", dataset, **meta)
+    archive_of(tmp_path / "mine.npz", dataset, **meta)
+    code, stdout, _ = run("data", "check", tmp_path / "mine.npz")
+    assert code == 0
+    assert "difference" not in stdout
+    assert what in stdout
+    code, stdout, _ = run("data", "check", tmp_path / "mine.npz", "--json")
+    said = json.loads(stdout)
+    assert what in said["remark"]
+    assert said["mean_absolute_difference"] is None
+    assert {row[name] for row in said["shifts"] for name in ("paper_accuracy", "paper_ece")} == {
+        None
+    }
+
+
+@pytest.mark.parametrize("dataset", ["Flowers", None])
+def test_check_says_nothing_of_the_paper_where_it_has_no_figures(
+    run: Any, tmp_path: Path, dataset: str | None
+) -> None:
+    archive_of(tmp_path / "flowers.npz", dataset)
     code, stdout, _ = run("data", "check", tmp_path / "flowers.npz")
     assert code == 0
     assert (dataset or "flowers") in stdout
@@ -567,6 +593,7 @@ def test_check_the_bundled_archive(run: Any) -> None:
     assert {row["shift"] for row in said["shifts"]} == {"clean", *CORRUPTIONS}
     assert {row["rows"] for row in said["shifts"]} == {10_000}
     assert all(row["paper_accuracy"] for row in said["shifts"])
+    assert said["remark"].startswith("The corruptions were made here, frost ")
     found = contents(path)
     clean = next(row for row in said["shifts"] if row["shift"] == "clean")
     assert clean["accuracy"] == pytest.approx((found["clean"].argmax(1) == found["labels"]).mean())

@@ -23,6 +23,9 @@ from tests.support.study_folder import (
     factors_as_the_paper_says,
     make_study,
 )
+from tests.support.study_folder import few_will_do as few_will_do  # a fixture
+
+pytestmark = pytest.mark.usefixtures("few_will_do")
 
 
 def study(tmp_path: Path, ece: Ece, **more: object) -> Results:

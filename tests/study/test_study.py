@@ -191,7 +191,7 @@ def test_bad_requests_are_told_before_any_work(archive: Path, grid: str) -> None
         ({"trials": 0}, "trials must be"),
         ({"seed": -1}, "seed must be"),
         ({"jobs": 0}, "jobs must be"),
-        ({"grid": "cifar"}, "none would be left to test on"),
+        ({"grid": "cifar"}, "the 2,500 private rows of grid cifar leave none of the 300 of tiny"),
     ):
         with pytest.raises(privcal.InputError, match=says):
             study.run([archive], **({"grid": grid, "trials": 5, "jobs": 1} | wrong))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from privcal.simulate.variants import Variant
-from privcal.study.grids import Setting
+from privcal.study.grids import GRIDS, Setting
 from privcal.study.paper.reported import METHODS
+from privcal.study.store import VERSION
 from tests.conftest import random_scores
 
 SETTINGS = [
@@ -41,6 +43,19 @@ VARIANTS = [
     Variant("uncalibrated"),
 ]
 SHIFTS = ["brightness", "motion_blur", "fog", "clean"]
+PAPERS_SHIFTS = [
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
+    *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression", "clean"),
+]
+THE_PAPERS_ARCHIVE: dict[str, Any] = {
+    "rows": 10_000,
+    "classes": 10,
+    "corrupted": None,
+    "frost": None,
+}
+THE_PAPERS: dict[str, Any] = {"shifts": PAPERS_SHIFTS, "settings": GRIDS["cifar"]}
+"""What `make_study` takes to make a study with the paper's shifts and settings."""
 
 Ece = Callable[[str, str, Setting], float]
 
@@ -54,13 +69,17 @@ def make_study(
     exact: dict[str, float] | None = None,
     grid: str = "cifar",
     se: float = 0.001,
+    archive: dict[str, Any] | None = None,
     **more: Any,
 ) -> Path:
-    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third."""
+    """Write a study whose ECE is what `ece` says, and whose Brier is half of 1 - ECE, its AURC a third.
+
+    `archive`: what differs from the paper's CIFAR-10 in the archive it ran on.
+    """
     names = [str(method) for method in methods]
     common = {"dataset": "CIFAR-10-C", "severity": 5} | more
     config = {
-        "version": 2,
+        "version": VERSION,
         **common,
         "digest": "0",
         "grid": grid,
@@ -71,6 +90,7 @@ def make_study(
         "seed": 0,
         "public_rows": 0,
         "keep_trials": False,
+        **(THE_PAPERS_ARCHIVE | (archive or {})),
     }
     rows = [
         {
@@ -136,6 +156,14 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
         if option in label:
             value += sign * step * float(label.split(option)[1].rstrip(")"))
     return value + (0.02 if "grid" in label else 0.0)
+
+
+@pytest.fixture(scope="module")
+def few_will_do() -> Iterator[None]:
+    """As if the paper had had a study's few shifts and settings; `test_match` has the rule itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("privcal.study.results.match_study", lambda data, *study: data)
+        yield
 
 
 def tiny_archive(folder: Path) -> Path:

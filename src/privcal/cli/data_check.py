@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from privcal.cli.console import show, table
 from privcal.cli.options import Json
 from privcal.evaluation import evaluate
 from privcal.simulate.archive import read_archive
-from privcal.study.paper.reported import reported
+from privcal.study.paper.match import Differs, made_here, match_data
+from privcal.study.paper.reported import Reported
 
 
 def check(
@@ -21,14 +23,19 @@ def check(
 ) -> None:
     """Accuracy and calibration error of an archive under each shift, beside the paper's.
 
-    The paper has figures for CIFAR-10-C, CIFAR-100-C and ImageNet-C at severity 5.
+    The paper has figures for CIFAR-10-C, CIFAR-100-C and ImageNet-C at severity 5; they are left
+    out beside an archive with other rows or classes, and what differs is said.
 
     Reads the whole archive, so it tells whether a file is complete. A few seconds; no torch.
 
     Example: `privcal data check cifar10c.npz`
     """
     contents = read_archive(archive)
-    paper = reported(contents.dataset, contents.severity)
+    match = match_data(contents.dataset, contents.severity, contents.rows, contents.classes)
+    paper = match if isinstance(match, Reported) else None
+    remarks = [made_here(contents.corrupted, contents.frost)]
+    remarks += [str(match)] if isinstance(match, Differs) else []
+    remark = " ".join(filter(None, remarks))
     rows: list[dict[str, Any]] = []
     for shift in contents.shifts:
         ours = evaluate(contents.scores(shift))
@@ -54,8 +61,9 @@ def check(
         "severity": contents.severity,
         "shifts": rows,
         "mean_absolute_difference": difference,
+        "remark": remark or None,
     }
-    show(as_json, document, _table(title, rows, difference))
+    show(as_json, document, _table(title, rows, difference), *([Text(remark)] if remark else []))
 
 
 def _table(title: str, rows: list[dict[str, Any]], difference: float | None) -> Table:

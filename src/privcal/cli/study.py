@@ -13,6 +13,9 @@ from privcal.cli.console import note, progress_bar, show
 from privcal.cli.options import Json, words
 
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
+StudyFolders = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="The folder of a study, or of several.")
+]
 
 
 def run(
@@ -22,9 +25,12 @@ def run(
         typer.Argument(help="Logit archive(s), .npz; by default the bundled CIFAR-10-C."),
     ] = None,
     grid: Annotated[
-        str,
-        typer.Option(help="cifar, imagenet, factors, heterogeneous, or a TOML file of your own."),
-    ] = "cifar",
+        str | None,
+        typer.Option(
+            help="cifar, imagenet, factors, heterogeneous, or a TOML file of your own; by default "
+            "the paper's for the data set."
+        ),
+    ] = None,
     methods: Annotated[str | None, typer.Option(help="Some methods, as a,b,c.")] = None,
     shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
     trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
@@ -48,13 +54,21 @@ def run(
 
     `privcal study run --out study`
 
-    `privcal study run tiny/part*.npz --grid cifar --methods acc-t,nll-t --out tiny-study`
+    `privcal study run imagenetc.npz --methods acc-t,nll-t --out study-imagenet`
+
+    `privcal study run tiny/part*.npz --grid cifar --out tiny-study`
 
     `privcal study run --grid heterogeneous --public-rows 2000 --out unlike`
     """
+    from privcal.simulate.archive import read_archive
+    from privcal.study.paper.match import grid_for
     from privcal.study.run import run as run_study
     from privcal.study.store import Done
 
+    opened = read_archive(archive or ())
+    if grid is None:
+        grid, why = grid_for(opened)
+        note(f"grid: {grid}, {why} (--grid chooses another)")
     began = time.perf_counter()
     start = 0
     with progress_bar("{task.fields[speed]}") as bar:
@@ -76,7 +90,7 @@ def run(
             )
 
         results = run_study(
-            archive or (),
+            opened,
             grid=grid,
             methods=words(methods),
             shifts=words(shifts),
@@ -91,28 +105,36 @@ def run(
     seconds = time.perf_counter() - began
     show(
         as_json,
-        {"out": str(out), "results": len(results), "seconds": seconds},
+        {"out": str(out), "grid": grid, "results": len(results), "seconds": seconds},
         f"{len(results):,} results ({len(results) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
     )
 
 
 def table(
-    folder: StudyFolder,
+    folders: StudyFolders,
     format: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The paper's tables, ours beside the paper's.
+    """The paper's tables, with its own figures beside a study that is like its own.
 
-    Example: `privcal study table study --format latex --out tables.tex`
+    Of several studies, of one data set each: one table of them all, and their accuracies. LaTeX
+    needs the package booktabs.
+
+    Examples:
+
+    `privcal study table study --format latex --out tables.tex`
+
+    `privcal study table study-cifar10 study-cifar100 study-imagenet`
     """
     from privcal.files import replacing
     from privcal.study.show.render import render
-    from privcal.study.show.tables import all_tables
+    from privcal.study.show.tables import all_tables, together
     from privcal.study.store import load
 
-    tables = all_tables(load(folder))
+    studies = [load(folder) for folder in folders]
+    tables = all_tables(studies[0]) if len(studies) == 1 else together(studies)
     text = render(tables, format)
     if out is not None:
         with replacing(out) as part:
@@ -121,7 +143,15 @@ def table(
     elif not as_json:
         sys.stdout.write(text)
     document = [
-        {"title": t.title, "caption": t.caption, "header": t.header, "rows": t.rows} for t in tables
+        {
+            "title": t.title,
+            "caption": t.caption,
+            "header": t.header,
+            "rows": t.rows,
+            "best": sorted(t.best),
+            "best_of_the_papers": sorted(t.marked),
+        }
+        for t in tables
     ]
     show(as_json, document)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
@@ -19,6 +20,10 @@ from privcal.scores import Scores
 
 CLEAN = "clean"
 """The shift of the unperturbed scores."""
+MADE_HERE = "made by privcal"
+"""What `corrupted` says in the meta of an archive that is not of published images."""
+DRAWN_FROST = ("drawn by privcal", "procedural")
+"""What `frost` says there, now or in older archives, unless the frost is from photographs."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,11 @@ class Archive:
     """The file that holds each shift."""
     dataset: str
     severity: int | None
+    rows: int
+    classes: int
+    corrupted: str | None
+    """Where the corrupted images come from, if the archive says so."""
+    frost: str | None
     digest: str
     """Identifies the contents, so that results are not continued with other data."""
 
@@ -95,9 +105,18 @@ def _read(paths: list[Path]) -> Archive:
     ordered = {s: where[s] for s in sorted(where, key=lambda s: (s == CLEAN, s))}
     # Without a name of its own: that of the file, or of the folder where there are parts.
     name = paths[0].stem if len(paths) == 1 else paths[0].resolve().parent.name
-    dataset = str(facts.get("dataset") or name)
-    severity = facts.get("severity")
-    return Archive(tuple(paths), ordered, dataset, severity, digest.hexdigest()[:16])
+    first = next(iter(ordered))
+    return Archive(
+        tuple(paths),
+        ordered,
+        dataset=str(facts.get("dataset") or name),
+        severity=facts.get("severity"),
+        rows=len(labels),
+        classes=_classes(ordered[first], first),
+        corrupted=_text(facts.get("corrupted")),
+        frost=_text(facts.get("frost")),
+        digest=digest.hexdigest()[:16],
+    )
 
 
 def _open(path: Path) -> Any:
@@ -115,6 +134,24 @@ def _member(path: Path, archive: Any, name: str) -> Any:
         return archive[name]
     except Exception as error:
         raise InputError(f"{name} in {path} cannot be read: {error}") from None
+
+
+def _classes(path: Path, shift: str) -> int:
+    """The width of a shift's logits, from their header alone; other shapes are refused when read."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{shift}.npy") as member:
+            read_header = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }[np.lib.format.read_magic(member)]
+            shape, _, _ = read_header(member)
+    except Exception as error:
+        raise InputError(f"{shift} in {path} cannot be read: {error}") from None
+    return int(shape[-1]) if shape else 0
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _meta(path: Path, entry: Any) -> dict[str, Any]:

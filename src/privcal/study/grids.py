@@ -43,6 +43,11 @@ class Setting:
         return self.sources * self.samples
 
 
+def most_rows(settings: Sequence[Setting]) -> int:
+    """The private rows of the largest setting."""
+    return max(setting.private_rows for setting in settings)
+
+
 def _steps(first: float, last: float, step: float) -> list[float]:
     return [round(first + i * step, 10) for i in range(round((last - first) / step) + 1)]
 

@@ -15,8 +15,9 @@ from privcal.scores import FloatArray
 from privcal.simulate.archive import CLEAN
 from privcal.simulate.unlike import MIXED
 from privcal.simulate.variants import Variant
-from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS
-from privcal.study.paper.reported import METHODS, Reported, reported
+from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS, Setting
+from privcal.study.paper.match import Differs, made_here, match_data, match_study, stated_severity
+from privcal.study.paper.reported import METHODS, Reported
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,14 +98,44 @@ class Results:
     def is_factors(self) -> bool:
         return bool(self.config["grid"] == FACTORS)
 
+    @cached_property
+    def paper(self) -> Reported | Differs | None:
+        """The paper's figures; or what differs from its study; or None, if it has no such data."""
+        c = self.config
+        return match_study(
+            match_data(self.dataset, self.severity, c["rows"], c["classes"]),
+            c["grid"],
+            [Setting(**setting) for setting in c["settings"]],
+            self.perturbations,
+        )
+
     @property
     def reported(self) -> Reported | None:
-        """The paper's figures for this data set, where it has it."""
-        return reported(self.dataset, self.severity)
+        """The paper's figures, if this study is like the paper's."""
+        return self.paper if isinstance(self.paper, Reported) else None
+
+    @property
+    def remark(self) -> str:
+        """What to know before this study is compared with the paper, in sentences."""
+        parts = [made_here(self.config["corrupted"], self.config["frost"])]
+        if self.paper is None:
+            parts.append(f"The paper has no figures for {self.dataset}.")
+        elif isinstance(self.paper, Differs):
+            parts.append(str(self.paper))
+        else:
+            if stated_severity(self.dataset, self.severity) is None:
+                parts.append(
+                    f"The severity is not stated, and taken to be the paper's {self.paper.severity}."
+                )
+            if public := self.config["public_rows"]:
+                parts.append(f"Here {public:,} public rows are not tested on; the paper has none.")
+        return " ".join(filter(None, parts))
 
     @property
     def title(self) -> str:
-        return self.dataset + ("" if self.severity is None else f", severity {self.severity}")
+        severity = "" if self.severity is None else f", severity {self.severity}"
+        made = ", corruptions made here" if made_here(self.config["corrupted"], None) else ""
+        return self.dataset + severity + made
 
     @property
     def sweeps(self) -> list[str]:

@@ -24,7 +24,16 @@ from privcal.simulate.temperatures import Tables
 from privcal.simulate.unlike import MIXED, mixed
 from privcal.simulate.variants import PUBLIC, Variant
 from privcal.study.exact import exact_fits
-from privcal.study.grids import FACTORS, HETEROGENEOUS, OWN_FITS, Setting, read_grid, variants
+from privcal.study.grids import (
+    FACTORS,
+    HETEROGENEOUS,
+    OWN_FITS,
+    Setting,
+    most_rows,
+    read_grid,
+    variants,
+)
+from privcal.study.paper.match import grid_for
 from privcal.study.store import COLUMNS, Config, Done, StudyFolder, in_order
 from privcal.study.workers import work
 from privcal.threads import default_threads
@@ -49,9 +58,9 @@ class ShiftTask:
 
 
 def run(
-    archives: Sequence[str | Path] = (),
+    archives: Sequence[str | Path] | Archive = (),
     *,
-    grid: str = "cifar",
+    grid: str | None = None,
     methods: Sequence[str] | None = None,
     shifts: Sequence[str] | None = None,
     trials: int = 500,
@@ -67,10 +76,12 @@ def run(
     Parameters
     ----------
     archives
-        Logit archives (parts of one); by default the bundled CIFAR-10-C.
+        Logit archives (parts of one), or one that is open; by default the bundled CIFAR-10-C.
     grid
         `cifar`, `imagenet`, `factors`, `heterogeneous` (sources that are not alike, see
-        `privcal.simulate.unlike`), or a TOML file (see `privcal.study.grids.read_grid`).
+        `privcal.simulate.unlike`), or a TOML file (see `privcal.study.grids.read_grid`). By
+        default the paper's for the data set, or the one of its two that suits the rows (see
+        `privcal.study.paper.match.grid_for`).
     methods, shifts
         Some of them; by default all.
     trials
@@ -89,7 +100,9 @@ def run(
     progress
         Called with what finished, and how many runs of how many are done.
     """
-    archive = read_archive(archives)
+    archive = archives if isinstance(archives, Archive) else read_archive(archives)
+    if grid is None:
+        grid, _ = grid_for(archive)
     everywhere = _shifts(archive, grid)
     for shift in shifts or ():
         known("shift", shift, everywhere)
@@ -98,11 +111,15 @@ def run(
     if jobs is not None:
         whole("jobs", jobs, 1)
     settings = read_grid(grid)
-    _check_public(public_rows, archive, settings)
+    _check_rows(public_rows, archive, grid, settings)
     chosen = variants(grid, methods, public_rows)
     config = Config(
         archive.dataset,
         archive.severity,
+        archive.rows,
+        archive.classes,
+        archive.corrupted,
+        archive.frost,
         archive.digest,
         Path(grid).stem,
         settings,
@@ -153,16 +170,15 @@ def _shifts(archive: Archive, grid: str) -> list[str]:
     return [*archive.shifts, MIXED]
 
 
-def _check_public(public_rows: int, archive: Archive, settings: Sequence[Setting]) -> None:
-    if whole("public rows", public_rows, 0) == 0:
-        return
-    if CLEAN not in archive.where:
+def _check_rows(public_rows: int, archive: Archive, grid: str, settings: Sequence[Setting]) -> None:
+    if whole("public rows", public_rows, 0) and CLEAN not in archive.where:
         raise InputError(f"public rows are taken from the shift {CLEAN!r}, and there is none")
-    rows, private = len(archive.scores(CLEAN)), max(s.private_rows for s in settings)
-    if public_rows + private >= rows:
+    private = most_rows(settings)
+    if public_rows + private >= archive.rows:
+        public = f"{public_rows:,} public rows and " if public_rows else ""
         raise InputError(
-            f"{public_rows:,} public rows and the grid's {private:,} private ones leave none of "
-            f"{rows:,} to test on"
+            f"{public}the {private:,} private rows of grid {grid} leave none of the "
+            f"{archive.rows:,} of {archive.dataset} to test on; give a smaller grid (a TOML file)"
         )
 
 

@@ -20,7 +20,7 @@ from privcal.study.results import Results
 if TYPE_CHECKING:
     import polars as pl
 
-VERSION = 2
+VERSION = 3
 COLUMNS = (
     *("dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon", "method", "trials"),
     *("ece_mean", "ece_se", "brier_mean", "aurc_mean", "brier_se", "aurc_se", "skew"),
@@ -39,6 +39,10 @@ class Config:
 
     dataset: str
     severity: int | None
+    rows: int
+    classes: int
+    corrupted: str | None
+    frost: str | None
     digest: str
     grid: str
     settings: list[Setting]
@@ -189,7 +193,10 @@ def _variants(config: dict[str, Any]) -> list[Variant]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    wanted = {"dataset", "severity", "grid", "settings", "methods", "shifts", "trials"}
+    wanted = {
+        *("dataset", "severity", "rows", "classes", "corrupted", "frost", "grid", "settings"),
+        *("methods", "shifts", "trials", "public_rows"),
+    }
     try:
         config = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

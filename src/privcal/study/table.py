@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+DAGGER = "†"
 Cell = str | float | None
 """A name, a figure, or nothing to say."""
 
@@ -19,9 +20,13 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()
     """(row, column) of the figures to print in bold."""
+    marked: frozenset[tuple[int, int]] = frozenset()
+    """(row, column) of the figures to print with a dagger, which the caption explains."""
+    groups: tuple[tuple[str, int], ...] = ()
+    """The last columns in groups to be kept together: what each is about, and how many it has."""
 
     def text(self, row: int, column: int) -> str:
-        return shown(self.rows[row][column])
+        return shown(self.rows[row][column]) + DAGGER * ((row, column) in self.marked)
 
     def is_text(self, column: int) -> bool:
         return any(isinstance(row[column], str) for row in self.rows)

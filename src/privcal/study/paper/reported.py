@@ -25,6 +25,12 @@ class Reported:
     """What the paper reports for one data set."""
 
     name: str
+    classes: int
+    rows: int
+    """Of its test set."""
+    grid: str
+    """The name of its settings."""
+    severity: int
     under_privacy: dict[Variant, dict[str, float]]
     """ECE by method, `median` and `mean`: its Table 1."""
     without_privacy: dict[str, dict[str, float]]
@@ -33,22 +39,18 @@ class Reported:
     """By shift."""
 
 
-def reported(dataset: str, severity: int | None = None) -> Reported | None:
-    """What the paper has for a data set, whatever the spelling; None where it has nothing.
+def reported(dataset: str) -> Reported | None:
+    """What the paper has for a data set of this name, whatever the spelling; None: nothing.
 
-    All its figures are for severity 5; a severity that nobody states is taken to be that.
+    Whether a study is like the paper's is another question, for `privcal.study.paper.match`.
     """
     facts = _facts()
     spelt = _SPELT.match(dataset.strip().lower())
     if spelt is None:
         return None
-    if severity is None and (stated := re.search(r"severity\D?(\d)", dataset.lower())):
-        severity = int(stated[1])
-    if severity not in (None, facts["severity"]):
-        return None
     figures = facts["datasets"][re.sub(r"[^a-z0-9]", "", spelt[1])]
     under_privacy = {Variant(name): ece for name, ece in figures["under_privacy"].items()}
-    return Reported(**{**figures, "under_privacy": under_privacy})
+    return Reported(**{**figures, "severity": facts["severity"], "under_privacy": under_privacy})
 
 
 # The name, a C for the perturbed version, and after the C what a file name may add. Nothing

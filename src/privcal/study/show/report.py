@@ -16,7 +16,7 @@ from privcal.study.paper.ranking import beside_the_paper, ece_against_others
 from privcal.study.results import Results
 from privcal.study.show.figures import Picture, drawing, pictures, save, shift_title
 from privcal.study.show.tables import all_tables, overall
-from privcal.study.table import Table, shown
+from privcal.study.table import Table
 from privcal.version import __version__
 
 CSS_CLASSES = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}
@@ -40,7 +40,8 @@ def _page(main: Results | None, factors: Results | None) -> str:
     claims = ([] if main is None else claims_of(main)) + factor_claims(factors)
     sections = [("summary", "In short", _summary(claims))]
     if main is not None and main.perturbations:
-        sections.append(("table", "The paper's Table 1", _table(overall(main))))
+        title = "The paper's Table 1" if main.reported else "Calibration under privacy"
+        sections.append(("table", title, _table(overall(main))))
     sections.append(("claims", "The paper's claims, one by one", "".join(map(_claim, claims))))
     if main is not None:
         sections += _main_sections(main)
@@ -153,8 +154,8 @@ def _method(study: Results, factors: Results | None) -> str:
             "privcal study run --grid factors --out FOLDER, then privcal study report with "
             "--factors FOLDER."
         )
-    if study.reported is None:
-        notes.append(f"The paper has no figures for {study.title}.")
+    if study.remark:
+        notes.append(study.remark)
     return _list(notes)
 
 
@@ -203,8 +204,8 @@ def _table(table: Table) -> str:
     lines = []
     for r, row in enumerate(table.rows):
         cells = []
-        for c, cell in enumerate(row):
-            text = escape(shown(cell))
+        for c in range(len(row)):
+            text = escape(table.text(r, c))
             text = f"<b>{text}</b>" if (r, c) in table.best else text
             cells.append(f'<td class="{kinds[c]}">{text}</td>')
         lines.append("<tr>" + "".join(cells) + "</tr>")

@@ -1,22 +1,27 @@
-"""A study's tables, beside the paper's where the paper has them."""
+"""Tables of a study, or of several together, beside the paper's where they are like them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from privcal.errors import InputError
 from privcal.scores import FloatArray
+from privcal.simulate.archive import CLEAN
 from privcal.simulate.variants import Variant
 from privcal.study.exact import EXACT, HALVES
+from privcal.study.paper.reported import METHODS
 from privcal.study.results import MEASURES, Curve, Results, defaults, paper_first, point
-from privcal.study.table import Cell, Table, lowest
+from privcal.study.table import DAGGER, Cell, Table, lowest
 
 BESIDE = (
     "Brier: mean squared error of the confidence; read it beside the ECE, which a constant "
     "confidence would make almost zero. AURC: mean error rate of the k most confident rows, over "
     "all k; it knows nothing but their order."
 )
+MARKS = f"Bold: the best method here; {DAGGER}: the best of the paper's six that are here."
+OTHER_HEADINGS = ("median Brier", "mean Brier", "median AURC", "mean AURC")
 OPTION_WORDS = {
     "iterations": "more iterations (K)",
     "bins": "more bins",
@@ -40,36 +45,126 @@ def all_tables(results: Results) -> list[Table]:
 def overall(results: Results) -> Table:
     """The paper's Table 1."""
     reported = results.reported
-    header = ["method", "median ECE", "mean ECE"]
-    if reported:
-        header += ["median ECE (paper)", "mean ECE (paper)"]
-    header += ["median Brier", "mean Brier", "median AURC", "mean AURC"]
-    rows: list[tuple[Cell, ...]] = []
-    for variant in results.variants:
-        row: list[Cell] = [str(variant), *_middle(results.cells(variant, "ece_mean"))]
-        if reported:
-            theirs = reported.under_privacy.get(variant, {})
-            row += [theirs.get("median"), theirs.get("mean")]
-        for column in ("brier_mean", "aurc_mean"):
-            row += _middle(results.cells(variant, column))
-        rows.append(tuple(row))
-    settings, perturbations = len(results.config["settings"]), len(results.perturbations)
-    caption = (
-        f"Over {perturbations} perturbations × {settings} settings, each the mean of "
-        f"{results.trials} trials; the unperturbed scores do not count. Lower is better. {BESIDE}"
-    )
-    if reported:
-        caption += f" Paper: its Table 1, {reported.name}, with a network of its own."
-    best = set().union(
-        *(lowest(rows, [(r, c) for r in range(len(rows))]) for c in range(1, len(header)))
-    )
+    papers = f" Paper: its Table 1, {reported.name}, with a network of its own." if reported else ""
+    header = ["method", *_ece_headings(results), *OTHER_HEADINGS]
+    rows: list[tuple[Cell, ...]] = [
+        (str(v), *_ece(results, v), *_others(results, v)) for v in results.variants
+    ]
+    best, marked = _best_of_columns(rows)
     return Table(
         "overall",
         f"{results.title}: calibration under differential privacy",
-        caption,
+        f"Over {_cells(results)}; the unperturbed scores do not count. Lower is better. "
+        f"{MARKS} {BESIDE}{papers} {results.remark}".rstrip(),
         tuple(header),
         tuple(rows),
-        frozenset(best),
+        best,
+        marked,
+        groups=(("ECE", len(header) - 5), ("Brier", 2), ("AURC", 2)),
+    )
+
+
+def together(studies: Sequence[Results]) -> list[Table]:
+    """The paper's Table 1 and its table of accuracies, over the data sets of several studies."""
+    names = _names(studies)
+    variants = list(dict.fromkeys(v for study in studies for v in study.variants))
+    variants.sort(key=lambda v: METHODS.index(v) if v in METHODS else len(METHODS))
+    what = "; ".join(f"{name}: {_cells(s)}" for name, s in names.items())
+    each = f"Medians and means: {what}; the unperturbed scores do not count. Lower is better."
+
+    def table(
+        name: str,
+        title: str,
+        caption: str,
+        headings: Callable[[Results], Sequence[str]],
+        cells: Callable[[Results, Variant], Sequence[Cell]],
+    ) -> Table:
+        columns = {n: list(headings(study)) for n, study in names.items()}
+        rows: list[tuple[Cell, ...]] = []
+        for variant in variants:
+            row: list[Cell] = [str(variant)]
+            for n, study in names.items():
+                row += (
+                    cells(study, variant) if variant in study.variants else [None] * len(columns[n])
+                )
+            rows.append(tuple(row))
+        return Table(
+            name,
+            title,
+            caption,
+            ("method", *(f"{n} {heading}" for n, mine in columns.items() for heading in mine)),
+            tuple(rows),
+            *_best_of_columns(rows),
+            groups=tuple((n, len(mine)) for n, mine in columns.items()),
+        )
+
+    beside = [f"{name}: {study.remark}" for name, study in names.items() if study.remark]
+    if any(study.reported for study in studies):
+        beside.insert(0, "Paper: its Table 1, with networks of its own.")
+    tables = [
+        table(
+            "together",
+            "Calibration under differential privacy: ECE",
+            " ".join([each, MARKS, *beside]),
+            lambda study: [heading.replace(" ECE", "") for heading in _ece_headings(study)],
+            _ece,
+        ),
+        table(
+            "together-brier",
+            "Calibration under differential privacy: Brier and AURC",
+            f"{each} {MARKS} {BESIDE}",
+            lambda study: OTHER_HEADINGS,
+            _others,
+        ),
+    ]
+    if all(study.exact is not None for study in studies):
+        tables.append(_accuracies_together(names))
+    return tables
+
+
+def _names(studies: Sequence[Results]) -> dict[str, Results]:
+    """Short names for the data sets: without the severity, if that leaves them apart."""
+    names: dict[str, Results] = {}
+    short = len({study.dataset for study in studies}) == len(studies)
+    for study in studies:
+        if study.is_factors or not study.perturbations:
+            why = "varies factors" if study.is_factors else "has no perturbation"
+            raise InputError(
+                f"a study of {study.title} {why}, so it has no column in a table of several; "
+                "give it alone"
+            )
+        name = study.dataset if short else study.title
+        if name in names:
+            raise InputError(
+                f"two studies are of {study.title}; a table of several has each data set once"
+            )
+        names[name] = study
+    return names
+
+
+def _accuracies_together(names: dict[str, Results]) -> Table:
+    each = {name: accuracies(study) for name, study in names.items()}
+    shifts = dict.fromkeys(str(row[0]) for table in each.values() for row in table.rows)
+    rows: list[tuple[Cell, ...]] = []
+    for shift in sorted(shifts, key=lambda shift: shift == CLEAN):
+        row: list[Cell] = [shift]
+        for table in each.values():
+            found = [r for r in table.rows if r[0] == shift]
+            row += found[0][1:] if found else [None] * (len(table.header) - 1)
+        rows.append(tuple(row))
+    return Table(
+        "together-accuracy",
+        "Accuracy",
+        " ".join(
+            [
+                "Of the networks that are recalibrated; no method here changes it. The paper's are "
+                "other networks of the same kind.",
+                *(f"{name}: {study.remark}" for name, study in names.items() if study.remark),
+            ]
+        ),
+        ("shift", *(f"{name} {heading}" for name, t in each.items() for heading in t.header[1:])),
+        tuple(rows),
+        groups=tuple((name, len(table.header) - 1) for name, table in each.items()),
     )
 
 
@@ -127,8 +222,9 @@ def without_privacy(results: Results) -> Table:
     groups += [list(range(k, k + len(EXACT))) for k in range(fits.stop, len(header), len(EXACT))]
     caption = (
         "ECE of exact fits, without privacy. Ours: fitted to one random half, measured on the "
-        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BESIDE}"
-    )
+        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BESIDE} "
+        f"{results.remark}"
+    ).rstrip()
     return Table(
         "without-privacy",
         f"{results.title}: without privacy",
@@ -136,6 +232,7 @@ def without_privacy(results: Results) -> Table:
         tuple(header),
         tuple(rows),
         frozenset().union(*(_best_of_rows(rows, group) for group in groups)),
+        groups=(("ECE", len(fits)), ("Brier", len(EXACT)), ("AURC", len(EXACT))),
     )
 
 
@@ -153,8 +250,11 @@ def accuracies(results: Results) -> Table:
     return Table(
         "accuracy",
         f"{results.title}: accuracy",
-        "Of the network that is recalibrated; no method here changes it."
-        + (" The paper's is another network of the same kind." if reported else ""),
+        (
+            "Of the network that is recalibrated; no method here changes it. "
+            + ("The paper's is another network of the same kind. " if reported else "")
+            + results.remark
+        ).rstrip(),
         ("shift", "accuracy", "accuracy (paper)", "difference")
         if reported
         else ("shift", "accuracy"),
@@ -198,6 +298,7 @@ def _option(results: Results, option: str, variants: Sequence[Variant]) -> Table
         ("method", option, *_headings(sweep, curves[0])),
         tuple(rows),
         frozenset(best),
+        groups=tuple((name, len(curves[0].x)) for name in MEASURES.values()),
     )
 
 
@@ -216,6 +317,7 @@ def _sweep(results: Results, sweep: str, name: str, variants: Sequence[Variant])
         ("method", *_headings(sweep, curves[0])),
         tuple(rows),
         frozenset(best),
+        groups=tuple((name, len(curves[0].x)) for name in MEASURES.values()),
     )
 
 
@@ -236,6 +338,44 @@ def _factor_caption(results: Results, sweep: str, also: str) -> str:
 
 
 # --- small things ------------------------------------------------------------------------
+
+
+def _cells(results: Results) -> str:
+    """What a median or mean is over."""
+    return (
+        f"{len(results.perturbations)} perturbations × {len(results.config['settings'])} settings, "
+        f"each the mean of {results.trials} trials"
+    )
+
+
+def _ece_headings(results: Results) -> list[str]:
+    papers = ["median ECE (paper)", "mean ECE (paper)"] if results.reported else []
+    return ["median ECE", "mean ECE", *papers]
+
+
+def _ece(results: Results, variant: Variant) -> list[Cell]:
+    cells: list[Cell] = [*_middle(results.cells(variant, "ece_mean"))]
+    if results.reported:
+        theirs = results.reported.under_privacy.get(variant, {})
+        cells += [theirs.get("median"), theirs.get("mean")]
+    return cells
+
+
+def _others(results: Results, variant: Variant) -> list[Cell]:
+    columns = ("brier_mean", "aurc_mean")
+    return [x for column in columns for x in _middle(results.cells(variant, column))]
+
+
+def _best_of_columns(
+    rows: Sequence[Sequence[Cell]],
+) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+    """Of each column of figures the least of all methods, and the least of the paper's."""
+    papers = [r for r, row in enumerate(rows) if row[0] in [str(v) for v in METHODS]]
+    found = [
+        frozenset().union(*(lowest(rows, [(r, c) for r in some]) for c in range(1, len(rows[0]))))
+        for some in (range(len(rows)), papers)
+    ]
+    return found[0], found[1]
 
 
 def _middle(values: FloatArray) -> tuple[float, float]:

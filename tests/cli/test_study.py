@@ -1,0 +1,91 @@
+"""`privcal study`: which grid it takes, and several studies in one table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.study_folder import (
+    EXACT,
+    THE_PAPERS,
+    as_the_paper_says,
+    make_study,
+    tiny_archive,
+)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    """Two studies like the paper's and one that is not."""
+    few: dict[str, Any] = {"shifts": ["fog", "clean"], "settings": THE_PAPERS["settings"][:2]}
+    sets: list[dict[str, Any]] = [
+        {**THE_PAPERS, "dataset": "CIFAR-10-C"},
+        {**THE_PAPERS, "dataset": "CIFAR-100-C", "archive": {"classes": 100}},
+        {**few, "dataset": "ImageNet-C", "archive": {"classes": 1000, "rows": 50_000}},
+    ]
+    return [
+        make_study(tmp_path / name, as_the_paper_says, exact=EXACT, **given)
+        for name, given in zip("abc", sets, strict=True)
+    ]
+
+
+def test_the_grid_and_why_it_was_taken_is_said_before_the_work(run: Any, tmp_path: Path) -> None:
+    small = ("--methods", "uncalibrated", "--shifts", "fog", "--trials", 1, "--jobs", 1)
+    code, stdout, stderr = run("study", "run", *small, "--out", tmp_path / "s", "--json")
+    assert code == 0
+    assert "grid: cifar, the paper's for CIFAR-10 (--grid chooses another)" in stderr
+    assert json.loads(stdout)["grid"] == "cifar"
+    code, _, stderr = run("study", "run", *small, "--out", tmp_path / "s", "--grid", "cifar")
+    assert code == 0  # it goes on with the same study
+    assert "grid:" not in stderr
+    code, _, stderr = run("study", "run", tiny_archive(tmp_path), "--out", tmp_path / "t")
+    assert code == 2
+    assert "tiny has 300 rows, too few for the paper's grids" in stderr
+    assert len(stderr.strip().splitlines()) == 1
+
+
+def test_several_studies_are_one_table_in_every_format(run: Any, three: list[Path]) -> None:
+    code, stdout, _ = run("study", "table", *three, "--json")
+    assert code == 0
+    ece, _, accuracy = json.loads(stdout)
+    acc_t = dict(zip(ece["header"], ece["rows"][-1], strict=True))
+    assert acc_t["method"] == "acc-t"
+    assert acc_t["CIFAR-10-C median (paper)"] == 0.0836
+    assert acc_t["CIFAR-100-C mean (paper)"] == 0.0973
+    assert "ImageNet-C median (paper)" not in acc_t
+    assert "1 of its 15 perturbations; the settings of grid cifar (2), not of" in ece["caption"]
+    assert [5, 1] in ece["best"]
+    assert [5, 1] in ece["best_of_the_papers"]
+    assert "ImageNet-C accuracy (paper)" not in accuracy["header"]
+    code, stdout, _ = run("study", "table", *three)
+    assert code == 0
+    assert stdout.count("\n### ") == 2
+    assert "| acc-t | **" in stdout
+    code, stdout, _ = run("study", "table", *three, "--format", "csv")
+    first = stdout.split("\n\n")[0].splitlines()
+    assert first[0].startswith("# together: Calibration under differential privacy: ECE. Medians")
+    assert "1 of its 15 perturbations" in first[0]
+    rows = list(csv.reader(io.StringIO("\n".join(first[1:]))))
+    assert [row[0] for row in rows] == ["method", *(row[0] for row in ece["rows"])]
+    code, stdout, _ = run("study", "table", *three, "--format", "latex")
+    assert r"\multicolumn{4}{c}{CIFAR-10-C}" in stdout
+    assert r"\multicolumn{2}{c}{ImageNet-C}" in stdout
+
+
+def test_a_table_of_what_is_no_study_or_twice_the_same_is_refused(
+    run: Any, three: list[Path], tmp_path: Path
+) -> None:
+    for wrong, says in (
+        (tmp_path / "none", "there is no folder"),
+        (tmp_path, "holds no study"),
+        (three[0], "two studies are of CIFAR-10-C, severity 5"),
+    ):
+        code, stdout, stderr = run("study", "table", *three, wrong)
+        assert (code, stdout) == (2, "")
+        assert says in stderr
+        assert len(stderr.strip().splitlines()) == 1
