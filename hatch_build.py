@@ -25,7 +25,7 @@ FLAGS = (
 )
 
 
-class CompiledKernel(BuildHookInterface):  # type: ignore[misc]
+class CompiledKernel(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
