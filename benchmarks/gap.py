@@ -1,18 +1,20 @@
-"""One gap query against the least any query must do: a bare blocked exp-and-sum pass."""
+"""One gap query against the least any query must do: a bare exp-and-sum pass of the same kernel."""
 
 from __future__ import annotations
 
 import statistics
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
 from benchmarks import report
 from benchmarks.data import Logits, synthetic
+from benchmarks.kernels import NAMES, by_kernel, kernels
 from benchmarks.paired import ratio, take_turns
-from privcal import Scores
+from privcal import Scores, compiled
 from privcal.queries import Gap
-from privcal.scores import FloatArray, IntArray
+from privcal.scores import BLOCK, FloatArray, IntArray
 from privcal.threads import default_threads
 
 ROWS, CLASSES, ROUNDS = 50_000, 1000, 21
@@ -27,41 +29,67 @@ def run() -> None:
         return query.contributions(scores).sum(query.length)
 
     ask()  # finds and keeps the predicted classes, as in a source that was asked before
-    threads = default_threads()
-    height = next(scores.outputs.blocks()).stop
+    bare: dict[str, Callable[[], FloatArray]] = {
+        "c": lambda: _bare(logits, 4 * BLOCK // CLASSES, _exp_sums_c),
+        "numpy": lambda: _bare(logits, BLOCK // CLASSES, _exp_sums_numpy),
+    }
     seconds = take_turns(
-        {"gap query": ask, "bare pass": lambda: _bare(logits, height, threads)}, ROUNDS
+        {f"gap query, {NAMES[k]}": by_kernel(k, ask) for k in kernels()}
+        | {f"bare pass, {NAMES[k]}": bare[k] for k in kernels()},
+        ROUNDS,
     )
-    times = ratio(seconds["gap query"], seconds["bare pass"])
+    times = {
+        f"{what}, {NAMES[k]}": ratio(
+            seconds[f"{what}, {NAMES[k]}"], seconds[f"bare pass, {NAMES[k]}"]
+        )
+        for k in kernels()
+        for what in ("gap query", "bare pass")
+    }
     report.table(
-        f"gap: one query over {ROWS:,} x {CLASSES:,} float32 logits, {threads} threads, "
-        f"blocks of {height} rows, {ROUNDS} rounds",
+        f"gap: one query over {ROWS:,} x {CLASSES:,} float32 logits, {default_threads()} threads, "
+        f"{ROUNDS} rounds",
         ("what", "median time", "time / bare pass"),
         (
-            ("gap query", report.duration(statistics.median(seconds["gap query"])), f"{times:.2f}"),
-            ("bare pass", report.duration(statistics.median(seconds["bare pass"])), "1.00"),
+            (name, report.duration(statistics.median(seconds[name])), f"{times[name]:.2f}")
+            for name in times
         ),
     )
-    report.at_most("time over the bare pass", times, 1.5, "x")
+    for k in kernels():
+        report.at_most(
+            f"{NAMES[k]}: time over its bare pass", times[f"gap query, {NAMES[k]}"], 1.2, "x"
+        )
 
 
-def _bare(logits: Logits, height: int, threads: int) -> FloatArray:
+def _bare(
+    logits: Logits, height: int, exp_sums: Callable[[Logits, FloatArray], None]
+) -> FloatArray:
     """exp and sum, block by block: no shift, no temperature, no checks."""
     starts = iter(range(0, len(logits), height))  # the GIL lets each thread take its own next one
     sums = np.empty(len(logits))
 
     def work() -> None:
-        scratch = np.empty((height, logits.shape[1]), logits.dtype)
         for lo in starts:
-            block = logits[lo : lo + height]
-            out = scratch[: len(block)]
-            np.exp(block, out=out)
-            sums[lo : lo + height] = out.sum(axis=1)
+            exp_sums(logits[lo : lo + height], sums[lo : lo + height])
 
-    helpers = [threading.Thread(target=work) for _ in range(threads - 1)]
+    helpers = [threading.Thread(target=work) for _ in range(default_threads() - 1)]
     for helper in helpers:
         helper.start()
     work()
     for helper in helpers:
         helper.join()
     return sums
+
+
+def _exp_sums_c(block: Logits, sums: FloatArray) -> None:
+    compiled.sums(block, block.dtype, 1.0, sums[None])
+
+
+_local = threading.local()
+
+
+def _exp_sums_numpy(block: Logits, sums: FloatArray) -> None:
+    if getattr(_local, "scratch", np.empty(0)).size < block.size:
+        _local.scratch = np.empty(block.shape, block.dtype)
+    out = _local.scratch[: len(block)]
+    np.exp(block, out=out)
+    sums[:] = out.sum(axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,13 +14,16 @@ from sklearn.frozen import FrozenEstimator
 
 import privcal
 from benchmarks.data import Labels, Logits
+from benchmarks.kernels import NAMES, kernels, using
 
 Fitter = Callable[[Logits, Labels], float]
 
 
-def privcal_fit(logits: Logits, labels: Labels) -> float:
+def privcal_fit(kernel: str, logits: Logits, labels: Labels) -> float:
     """With the checks at the door, as a user pays for them."""
-    return privcal.fit_temperature(privcal.Scores(logits=logits, labels=labels), "nll").temperature
+    with using(kernel):
+        scores = privcal.Scores(logits=logits, labels=labels)
+        return privcal.fit_temperature(scores, "nll").temperature
 
 
 class _Passthrough(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -71,7 +75,11 @@ def torch_fit(logits: Logits, labels: Labels) -> float:
 
 
 def fitters() -> dict[str, Fitter]:
-    fits: dict[str, Fitter] = {"privcal": privcal_fit, "scikit-learn": sklearn_fit}
+    """privcal with each kernel, the one in use first, then the others."""
+    fits: dict[str, Fitter] = {
+        f"privcal, {NAMES[kernel]}": partial(privcal_fit, kernel) for kernel in kernels()
+    }
+    fits["scikit-learn"] = sklearn_fit
     if find_spec("torch") is not None:
         fits["torch LBFGS"] = torch_fit
     return fits

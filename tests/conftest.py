@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import privcal
+from privcal import compiled
 
 
 @pytest.fixture
@@ -28,6 +30,16 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return code, output.out, output.err
 
     return invoke
+
+
+@pytest.fixture(scope="module", params=["c", "numpy"])
+def each_kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs with both kernels; with C only where it is built."""
+    if request.param == "c" and not compiled.instruction_sets():
+        pytest.skip("the kernel in C is not built here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVCAL_KERNEL", request.param)
+        yield request.param
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ def agrees(scores, logits, labels, objective, bounds=WIDE):
         assert fit.value == 0
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(("n", "m"), [(20, 2), (50, 3), (1000, 10), (300, 100)])
@@ -64,6 +65,7 @@ def test_no_search_without_derivatives_finds_a_lower_log_loss():
     assert reference.mean_nll(logits, labels, fit.temperature) == pytest.approx(least, rel=1e-12)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 @pytest.mark.parametrize("n", [8193, 12_345, 30_000])
 def test_a_fit_that_starts_from_a_sample_of_rows_is_the_optimum_of_all_rows(n, objective):
@@ -71,6 +73,7 @@ def test_a_fit_that_starts_from_a_sample_of_rows_is_the_optimum_of_all_rows(n, o
     agrees(Scores(logits=logits, labels=labels), logits, labels, objective)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 def test_a_sample_unlike_the_other_rows_does_not_mislead_the_fit(objective):
     logits, labels = drawn(3, 10_240, 4)
@@ -79,6 +82,7 @@ def test_a_sample_unlike_the_other_rows_does_not_mislead_the_fit(objective):
     agrees(Scores(logits=logits, labels=labels), logits, labels, objective)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize(("dtype", "objective"), [(np.float16, "accuracy"), (np.float32, "nll")])
 def test_a_fit_that_starts_in_single_precision_is_the_optimum_in_double(dtype, objective):
     n, m = 42_000, 101
@@ -87,6 +91,7 @@ def test_a_fit_that_starts_in_single_precision_is_the_optimum_in_double(dtype, o
     agrees(Scores(logits=logits, labels=labels), logits, labels, objective, bounds=(1.0, 3.0))
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 @pytest.mark.parametrize(
     ("logits", "labels"),
@@ -111,6 +116,7 @@ def test_ill_scaled_logits_are_fitted_as_exactly(logits, labels, objective):
     agrees(Scores(logits=logits, labels=labels), logits, labels, objective)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 def test_probabilities_are_fitted_as_the_logits_behind_them(objective):
     logits, labels = drawn(11, 500, 6)
@@ -130,6 +136,7 @@ def test_one_row_can_have_an_inner_optimum():
     agrees(Scores(logits=logits, labels=labels), logits, labels, "nll")
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("margin", [0.5, 2.0, 12.0])
 def test_rows_of_one_margin_have_a_temperature_in_closed_form(margin, objective):
@@ -140,6 +147,7 @@ def test_rows_of_one_margin_have_a_temperature_in_closed_form(margin, objective)
     assert fit.temperature == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.usefixtures("each_kernel")
 def test_a_single_precision_start_at_the_optimum_does_not_move_it():
     # The sample has the optimum of all rows, so the first look at all rows is at the optimum,
     # where float32 cannot tell the sign of the slope.
@@ -194,6 +202,7 @@ def test_when_all_rows_are_right_the_best_temperature_lies_below(margin, objecti
     assert (fit.temperature, fit.outside) == (0.05, "below")
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", ROOTS)
 @pytest.mark.parametrize("margin", [10.0, 50.0])
 def test_when_all_rows_are_clearly_right_the_best_temperature_lies_below(margin, objective):
@@ -203,6 +212,7 @@ def test_when_all_rows_are_clearly_right_the_best_temperature_lies_below(margin,
     assert (fit.temperature, fit.outside) == (0.05, "below")
 
 
+@pytest.mark.usefixtures("each_kernel")
 def test_an_optimum_far_down_an_exponential_slope_is_found():
     # 100·exp(−100/T) = 1e-6·(1 − p): the slope is nearly flat long before its root.
     logits, labels = [[100.0, 0.0], [0.0, 1e-6]], [0, 0]
@@ -219,6 +229,7 @@ def test_a_curvature_that_vanishes_by_chance_does_not_stop_the_fit_early():
     agrees(Scores(logits=logits, labels=[2, 1]), np.array(logits), [2, 1], "accuracy")
 
 
+@pytest.mark.usefixtures("each_kernel")
 @given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(ROOTS))
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_the_slope_changes_sign_within_the_tolerance_of_every_fit(seed, objective):
@@ -261,6 +272,7 @@ def test_an_optimum_beyond_a_bound_gives_exactly_that_bound(bounds, side, object
     assert fit.temperature == (bounds[1] if side == "above" else bounds[0])
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_one_class_leaves_nothing_to_fit(objective):
     scores = Scores(logits=[[1.0], [-7.0]], labels=[0, 0])
@@ -272,6 +284,7 @@ def test_one_class_leaves_nothing_to_fit(objective):
 CONSTANT = {"logits": np.full((4, 3), 7.0), "labels": [0, 1, 2, 0]}
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize(
     ("objective", "value"),
     [

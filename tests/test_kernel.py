@@ -21,6 +21,8 @@ from privcal.kernel import confidence, for_blocks, log_odds, moments, nll
 from privcal.scores import Outputs, Scores
 from tests.support import positions, reference
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 ROOT = Path(__file__).parents[1]
 
 TEMPERATURES = (0.01, 0.37, 1.0, 2.5, 100.0)

@@ -24,7 +24,7 @@ ROOT = "privcal"
 ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
-    ["files", "scores", "lines", "threads"],
+    ["files", "scores", "lines", "threads", "compiled"],
     ["documents", "readers", "kernel"],
     ["metrics"],
     ["queries", "fit"],

@@ -86,6 +86,7 @@ def adversarial_scores(draw: st.DrawFn, max_rows: int = 9) -> privcal.Scores:
     )
 
 
+@pytest.mark.usefixtures("each_kernel")
 @settings(max_examples=400, deadline=None)
 @given(adversarial_scores(), any_query(), st.data())
 def test_removing_any_row_moves_the_sums_by_at_most_the_bound(
@@ -102,6 +103,7 @@ def test_removing_any_row_moves_the_sums_by_at_most_the_bound(
     assert np.array_equal(others.cells, less.cells)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("kind", FAMILY)
 def test_the_bound_holds_across_block_edges(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "BLOCK", 64)
@@ -142,6 +144,7 @@ def on_a_bins_edge(bins: int, classes: int = 10_000, tries: int = 500) -> np.nda
     raise AssertionError(f"none of {tries} rows lies near enough to the edge of a bin")
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("kind", FAMILY)
 def test_with_many_classes_too_no_row_carries_another_over_a_bins_edge(kind: str) -> None:
     query = FAMILY[kind]()
@@ -162,6 +165,7 @@ def test_with_many_classes_too_no_row_carries_another_over_a_bins_edge(kind: str
             assert np.abs(moved).sum() <= query.bound
 
 
+@pytest.mark.usefixtures("each_kernel")
 @settings(max_examples=150, deadline=None)
 @given(adversarial_scores(), any_query(), st.integers(1, 3), st.data())
 def test_removing_a_person_moves_the_sums_by_at_most_rows_per_person_bounds(
@@ -183,6 +187,7 @@ def _with_persons(data: privcal.Scores, ids: list[str]) -> privcal.Scores:
     return privcal.Scores(**table, labels=data.labels, person=ids)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("kind", FAMILY)
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 3e38, -3e38, 0.0])
 def test_a_file_changed_after_opening_cannot_break_the_bound(
@@ -203,6 +208,7 @@ def test_a_file_changed_after_opening_cannot_break_the_bound(
     assert ((rows.cells >= 0) & (rows.cells < query.length)).all()
 
 
+@pytest.mark.usefixtures("each_kernel")
 def test_a_row_with_no_finite_contribution_counts_as_zero(tmp_path: Path) -> None:
     np.save(tmp_path / "logits.npy", np.zeros((2, 3)))
     np.save(tmp_path / "labels.npy", np.zeros(2, int))
@@ -214,6 +220,7 @@ def test_a_row_with_no_finite_contribution_counts_as_zero(tmp_path: Path) -> Non
     assert Gap().contributions(data).values[:, 0].tolist() == [before, 0]
 
 
+@pytest.mark.usefixtures("each_kernel")
 def test_answers_are_what_the_queries_say() -> None:
     logits = np.log([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
     data = privcal.Scores(logits=logits, labels=[0, 1, 1])  # right, wrong, right
@@ -238,6 +245,7 @@ def test_answers_are_what_the_queries_say() -> None:
     assert cells[10:].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize(
     ("query", "sensitivity"),
     [
@@ -326,6 +334,7 @@ def added(query: Query, data: privcal.Scores) -> list[list[float]]:
     return [(rows.take([i]).sum(query.length) / GRID).tolist() for i in range(len(data))]
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_hats_are_those_of_the_slow_reference(classes: int, temperature: float) -> None:
@@ -369,6 +378,7 @@ def test_a_row_counts_for_the_knots_on_either_side(score: float, share: list[flo
     assert wrong == pytest.approx(share + [0] * 5, abs=near)
 
 
+@pytest.mark.usefixtures("each_kernel")
 def test_hats_of_certain_lonely_and_tied_rows() -> None:
     query = Hats(1.0, KNOTS)
     certain = privcal.Scores(probabilities=[[1.0, 0.0]], labels=[0])

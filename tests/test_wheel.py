@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ import privcal
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LIBRARY = "privcal/libcompiled.so"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("wheel"),  # built once
@@ -66,17 +68,46 @@ def test_the_wheel_holds_the_package_and_nothing_else(archives: tuple[Path, Path
         str(path.relative_to(ROOT / "src"))
         for path in (ROOT / "src" / "privcal").rglob("*")
         if path.is_file() and path.suffix != ".pyc"
-    }
+    } - {LIBRARY}
     with ZipFile(archives[0]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         [metadata] = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
         facts = Parser().parsestr(wheel.read(metadata).decode("utf-8"))
-    assert names == here
+    assert names - {LIBRARY} == here
     assert {Path(name).suffix for name in names} >= {".npz", ".json", ".css", ".toml", ".typed"}
     assert facts["Version"] == privcal.__version__
     assert set(facts.get_all("Provides-Extra") or ()) == set(
         PROJECT["project"]["optional-dependencies"]
     )
+
+
+def test_a_wheel_is_for_this_platform_if_and_only_if_the_kernel_is_compiled_in_it(
+    archives: tuple[Path, Path],
+) -> None:
+    with ZipFile(archives[0]) as wheel:
+        assert (LIBRARY in wheel.namelist()) is not archives[0].name.endswith("-py3-none-any.whl")
+
+
+@pytest.mark.parametrize("compiler", ["", "no-such-compiler", "false"])
+def test_without_a_compiler_the_wheel_is_for_every_platform_and_works(
+    compiler: str, tmp_path: Path
+) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = os.environ | {"CC": compiler}
+    done = subprocess.run(build, cwd=ROOT, check=True, capture_output=True, env=environment)
+    [wheel] = tmp_path.glob("*-py3-none-any.whl")
+    assert (done.stdout + done.stderr).split() == [str(wheel).encode()]  # not a word about it
+    with ZipFile(wheel) as archive:
+        assert LIBRARY not in archive.namelist()
+        archive.extractall(tmp_path / "installed")
+    said = privcal_command(tmp_path / "installed", tmp_path, "--version")
+    assert said == f"privcal {privcal.__version__} (kernel: numpy)\n"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_with_a_compiler_the_wheel_has_the_kernel_in_c(installed: Path, tmp_path: Path) -> None:
+    said = privcal_command(installed, tmp_path, "--version")
+    assert said == f"privcal {privcal.__version__} (kernel: c)\n"
 
 
 def test_the_source_archive_has_what_is_promised(archives: tuple[Path, Path]) -> None:

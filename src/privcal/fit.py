@@ -28,6 +28,9 @@ TOLERANCE = 1e-6
 """The largest distance of a fitted temperature from the optimum."""
 
 _WARM_ROWS = 2048
+_WARM_UP = ((_WARM_ROWS // 8, 0.1), (_WARM_ROWS, 1e-3))
+"""Rows of a sample, and how near to its best temperature one has to come."""
+
 _COARSE_SIZE = 1 << 22
 _ECE_SAMPLE = 1 << 18
 _MAX_STEPS = 100
@@ -146,10 +149,12 @@ def _fit_root(scores: Scores, objective: Objective, lo: float, hi: float) -> Fit
         beta, value, outside = 1 / lo, slope(1 / lo, False)[0], "below"
     else:
         start = 1.0 / min(max(1.0, lo), hi)
-        # Large data: solve for a sample of rows first, so that all rows are read only twice.
-        if len(scores) > 4 * _WARM_ROWS:
-            sample = scores.take(slice(None, None, len(scores) // _WARM_ROWS))
-            start, _, _ = _solve(_slope(sample, objective), 1 / hi, 1 / lo, start, 1e-3)
+        # Large data: solve for a few rows first, then for more, so that all are read only twice.
+        for rows, tolerance in _WARM_UP:
+            if len(scores) > 4 * rows:
+                sample = _slope(scores.take(slice(None, None, len(scores) // rows)), objective)
+                found, _, beyond = _solve(sample, 1 / hi, 1 / lo, start, tolerance)
+                start = start if beyond else found
         coarse = len(scores) * scores.classes > _COARSE_SIZE
         beta, value, outside = _solve(slope, 1 / hi, 1 / lo, start, TOLERANCE, coarse)
     if objective == "accuracy" and outside is None:

@@ -40,11 +40,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from privcal import compiled
 from privcal.checks import number
 from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
 from privcal.threads import default_threads
@@ -85,13 +86,10 @@ def exp_sums(
         return kept[temperature]
     sums = np.empty(outputs.rows)
 
-    def work(rows: slice, z: Scratch) -> None:
-        outputs.shifted(rows, z)
-        np.multiply(z, beta, out=z)
-        np.exp(z, out=z)
-        sums[rows] = row_sums(z)
+    def keep(rows: slice, s0: Scratch) -> None:
+        sums[rows] = s0
 
-    for_blocks(outputs, work, np.dtype(dtype or outputs.dtype), 1, threads)
+    _for_sums(outputs, beta, keep, np.dtype(dtype or outputs.dtype), threads, "S0")
     if kept is not None:
         kept[temperature] = sums
     return sums
@@ -106,14 +104,10 @@ def log_odds(outputs: Outputs, temperature: float, threads: int | None = None) -
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)
 
-    def work(rows: slice, z: Scratch) -> None:
-        outputs.shifted(rows, z)
-        np.multiply(z, beta, out=z)
-        np.exp(z, out=z)
-        z[np.arange(len(z)), outputs.predicted[rows]] = 0.0
-        others[rows] = row_sums(z)
+    def keep(rows: slice, s0: Scratch) -> None:
+        others[rows] = s0
 
-    for_blocks(outputs, work, np.dtype(np.float64), 1, threads)
+    _for_sums(outputs, beta, keep, np.dtype(np.float64), threads, "others")
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(others))
 
@@ -142,21 +136,78 @@ def for_moments(
 
     The mean is S1/S0 = d(log S0)/dβ, the variance S2/S0 − (S1/S0)² = d²(log S0)/dβ².
     """
-    dtype = np.dtype(dtype)
-    may_overflow = outputs.kind == "probabilities" or outputs.array.dtype.itemsize >= dtype.itemsize
 
-    def work(rows: slice, z: Scratch, e: Scratch) -> None:
+    def divide(rows: slice, s0: Scratch, s1: Scratch, s2: Scratch) -> None:
+        mean = s1 / s0
+        collect(rows, s0, mean, s2 / s0 - mean**2)
+
+    _for_sums(outputs, beta, divide, np.dtype(dtype), threads, "moments")
+
+
+Sums = Literal["S0", "others", "moments"]
+"""S0; or S0 without the predicted class; or S0, S1 and S2."""
+
+
+def _for_sums(
+    outputs: Outputs,
+    beta: float,
+    collect: Callable[..., None],
+    dtype: np.dtype[Any],
+    threads: int | None,
+    which: Sums,
+) -> None:
+    """Call `collect(rows, *sums)` for every block of rows, by the kernel in use."""
+    if compiled.in_use() == "numpy":
+
+        def work(rows: slice, *scratch: Scratch) -> None:
+            collect(rows, *_numpy_sums(outputs, rows, beta, which, *scratch))
+
+        scratches = 2 if which == "moments" else 1
+    else:
+        in_place = outputs.kind == "logits" and compiled.reads(outputs.array, dtype)
+
+        def work(rows: slice, *scratch: Scratch) -> None:
+            collect(rows, *_compiled_sums(outputs, rows, beta, which, dtype, *scratch))
+
+        scratches = 0 if in_place else 1
+    for_blocks(outputs, work, dtype, scratches, threads)
+
+
+def _numpy_sums(
+    outputs: Outputs, rows: slice, beta: float, which: Sums, z: Scratch, e: Scratch | None = None
+) -> tuple[Scratch, ...]:
+    outputs.shifted(rows, z)
+    if e is None:
+        np.multiply(z, beta, out=z)
+        np.exp(z, out=z)
+        if which == "others":
+            z[np.arange(len(z)), outputs.predicted[rows]] = 0.0
+        return (row_sums(z),)
+    if outputs.kind == "probabilities" or outputs.array.dtype.itemsize >= z.itemsize:
+        np.maximum(z, _FLOOR, out=z)
+    np.multiply(z, beta, out=e)
+    np.exp(e, out=e)
+    s0, s1 = row_sums(e), row_sums(e, z)
+    np.multiply(e, z, out=e)
+    return s0, s1, row_sums(e, z)
+
+
+def _compiled_sums(
+    outputs: Outputs,
+    rows: slice,
+    beta: float,
+    which: Sums,
+    dtype: np.dtype[Any],
+    z: Scratch | None = None,
+) -> FloatArray:
+    sums = np.empty((3 if which == "moments" else 1, rows.stop - rows.start))
+    without = outputs.predicted[rows] if which == "others" else None
+    if z is None:
+        compiled.sums(outputs.array[rows], dtype, beta, sums, outputs.top[rows], without)
+    else:
         outputs.shifted(rows, z)
-        if may_overflow:
-            np.maximum(z, _FLOOR, out=z)
-        np.multiply(z, beta, out=e)
-        np.exp(e, out=e)
-        s0 = row_sums(e)
-        mean = row_sums(e, z) / s0
-        np.multiply(e, z, out=e)
-        collect(rows, s0, mean, row_sums(e, z) / s0 - mean**2)
-
-    for_blocks(outputs, work, dtype, 2, threads)
+        compiled.sums(z, dtype, beta, sums, None, without)
+    return sums
 
 
 def for_blocks(
@@ -171,8 +222,10 @@ def for_blocks(
     Threads are made for the call: a pool kept between calls would hang after a fork, and
     starting a thread costs less than one block.
     """
-    # As many bytes in double precision as in single: half as many rows.
-    height = max(1, 4 * BLOCK // (outputs.classes * dtype.itemsize))
+    # As many bytes in double precision as in single: half as many rows. Where no scratch has to stay
+    # in cache a block may be larger.
+    height = (4 if scratches else 16) * BLOCK // (outputs.classes * dtype.itemsize)
+    height = max(1, height)
     height = min(outputs.rows, height)
     starts = iter(range(0, outputs.rows, max(1, height)))
     lock = threading.Lock()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from privcal import kernel
+from privcal import compiled, kernel
 from privcal.scores import Scores
 
 Form = tuple[str, type]
@@ -64,8 +64,11 @@ def bits(form: Form, array: np.ndarray, threads: int | None = None) -> np.ndarra
 def heights(form: Form, m: int) -> set[int]:
     """Rows in a block, in the precision the form is worked in and in double precision."""
     classes = 2 if form[0] == "probabilities" and m == 1 else m
-    wide = max(1, kernel.BLOCK // (2 * classes))
-    narrow = max(1, kernel.BLOCK // classes)
+    # Rows that C reads where they lie are worked in larger blocks.
+    in_place = compiled.in_use() == "c" and form in FORMS[1:3]
+    size = 4 * kernel.BLOCK if in_place else kernel.BLOCK
+    wide = max(1, size // (2 * classes))
+    narrow = max(1, size // classes)
     return {wide} if form[0] == "probabilities" or form[1] is np.float64 else {wide, narrow}
 
 

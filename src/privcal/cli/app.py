@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import privcal
+from privcal import compiled
 from privcal.cli import (
     data,
     data_check,
@@ -48,10 +49,12 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and the kernel in use.")
+    ] = False,
 ) -> None:
     if version:
-        print(f"privcal {privcal.__version__}")
+        print(f"privcal {privcal.__version__} (kernel: {compiled.in_use()})")
         raise typer.Exit
 
 

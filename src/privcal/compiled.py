@@ -1,0 +1,115 @@
+"""The kernel's sums along a row in C, where they were built: the loader of `compiled.c`.
+
+The library is built when privcal is installed where there is a C compiler (`hatch_build.py`), and
+absent otherwise: then NumPy does the same. PRIVCAL_KERNEL=numpy does without the library,
+PRIVCAL_KERNEL=c insists on it. ctypes lets go of the GIL during a call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privcal.errors import InputError
+
+SOURCE = Path(__file__).with_name("compiled.c")
+LIBRARY = Path(__file__).with_name("libcompiled.so")
+SETS = ("generic", "avx2", "avx512")
+"""The instruction sets, in the order of the C file; all give the same bits."""
+
+_TYPES = {("f4", "f4"): 0, ("f4", "f8"): 1, ("f8", "f8"): 2}
+_KERNELS = ("c", "numpy")
+
+
+def in_use() -> str:
+    """The kernel that works here: "c" or "numpy"."""
+    wanted = os.environ.get("PRIVCAL_KERNEL", "")
+    if wanted and wanted not in _KERNELS:
+        raise InputError(f"PRIVCAL_KERNEL must be c or numpy, or not be set, not {wanted!r}")
+    if wanted == "c" and _library() is None:
+        raise InputError(
+            "PRIVCAL_KERNEL asks for the kernel in C, which is not built here; install privcal again "
+            "where there is a C compiler, or set PRIVCAL_KERNEL=numpy"
+        )
+    return wanted or ("numpy" if _library() is None else "c")
+
+
+def reads(array: npt.NDArray[Any], work: np.dtype[Any]) -> bool:
+    """Whether the library can read these rows where they lie, and work them in that precision."""
+    side_by_side = array.strides[1] == array.itemsize or array.shape[1] == 1
+    return side_by_side and array.dtype.isnative and _types(array, work) is not None
+
+
+def sums(
+    array: npt.NDArray[Any],
+    work: np.dtype[Any],
+    beta: float,
+    out: npt.NDArray[np.float64],
+    top: npt.NDArray[np.float64] | None = None,
+    without: npt.NDArray[np.int64] | None = None,
+    instructions: str | None = None,
+) -> None:
+    """Write S0 of each row into `out[0]` and, where `out` has three lines, S1 and S2 into the others.
+
+    `top` is subtracted first; S0 may leave out the column `without` of each row.
+    """
+    library = _library()
+    assert library is not None
+    assert all(a is None or a.flags.c_contiguous for a in (out, top, without))
+    instructions = instructions or instruction_sets()[-1]
+    library.privcal_sums(
+        SETS.index(instructions),
+        _types(array, work),
+        _address(array),
+        array.strides[0],
+        *array.shape,
+        _address(top),
+        _address(without),
+        beta,
+        *(_address(line) for line in (*out, *[None] * (3 - len(out)))),
+    )
+
+
+@cache
+def instruction_sets() -> tuple[str, ...]:
+    """Those that this processor has; the last is the fastest."""
+    library = _library()
+    return () if library is None else SETS[: library.privcal_sets()]
+
+
+def source_digest() -> str:
+    """What a library must say that it was built from."""
+    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        library.privcal_source.restype = ctypes.c_char_p
+        if library.privcal_source().decode() != source_digest():
+            return None  # left over from before the C file changed
+    except (OSError, AttributeError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
+    library.privcal_sums.restype = None
+    library.privcal_sums.argtypes = [
+        *(ctypes.c_int, ctypes.c_int, pointer, size, size, size, pointer, pointer),
+        *(ctypes.c_double, pointer, pointer, pointer),
+    ]
+    return library
+
+
+def _types(array: npt.NDArray[Any], work: np.dtype[Any]) -> int | None:
+    return _TYPES.get((array.dtype.str[1:], work.str[1:]))
+
+
+def _address(array: npt.NDArray[Any] | None) -> int | None:
+    return None if array is None else int(array.__array_interface__["data"][0])
