@@ -79,6 +79,7 @@ INSIDE = {
         ["population", "ranks", "unlike"],
         ["bins", "curves", "temperatures"],
         ["splits"],
+        ["first_source"],
     ],
     "study": [
         ["exact", "grids", "table", "workers", "paper.reported"],

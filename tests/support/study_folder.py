@@ -121,7 +121,7 @@ def as_the_paper_says(shift: str, method: str, setting: Setting) -> float:
     """Every claim about the methods holds: more helps, and so on."""
     if method == "uncalibrated":
         return 0.3
-    if method == "one-source":
+    if method.startswith("one-source"):
         return 0.10
     base = {"acc-t": 0.05, "ece-t": 0.052, "nll-t": 0.06, "histogram-binning": 0.07}
     amount = setting.sources * setting.samples * setting.epsilon
