@@ -132,7 +132,7 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
     """Every direction of the table of factors holds."""
     value = 0.05 + 0.02 / min(setting.epsilon, 10) + 1 / setting.private_rows
     sign = -1 if setting.epsilon == float("inf") else 1
-    for option, step in (("iterations=", 0.002), ("bins=", 0.0005), ("clip=", 0.001)):
+    for option, step in (("iterations=", 0.001), ("bins=", 0.0005), ("clip=", 0.001)):
         if option in label:
             value += sign * step * float(label.split(option)[1].rstrip(")"))
     return value + (0.02 if "grid" in label else 0.0)
