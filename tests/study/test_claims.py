@@ -34,6 +34,7 @@ from privcal.study.paper.factors import factor_claims
 from privcal.study.paper.reported import ACC_T, METHODS, ONE, OUR_ONE
 from privcal.study.results import Results
 from privcal.study.store import load
+from tests.support.beside_the_paper import set_beside_the_paper
 from tests.support.study_folder import (
     FACTOR_SETTINGS,
     VARIANTS,
@@ -251,8 +252,10 @@ def test_without_standard_errors_nothing_about_methods_is_sure(se: float, tmp_pa
 # --- what the sentences mean -------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("beside_the_paper")
-def test_the_margin_over_the_next_is_given_for_us_and_for_the_paper(tmp_path: Path) -> None:
+def test_the_margin_over_the_next_is_given_for_us_and_for_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_beside_the_paper(monkeypatch)
     found = overall.best(study(tmp_path, flat(0.2, acc_t=0.06, nll_t=0.08)), "median")
     assert found.verdict == HOLDS
     assert "0.0600, 25% below nll-t (0.0800)" in found.reading
@@ -270,6 +273,15 @@ def test_by_mean_a_better_one_source_of_ours_is_named_and_undoes_no_claim(tmp_pa
     found = overall.best(study(tmp_path, flat(acc_t=0.06, one_source=0.05)), "mean")
     assert found.verdict == HOLDS
     assert "better here than Acc-T: one-source (0.0500)." in found.reading
+
+
+def test_the_short_of_it_says_by_what_a_better_one_source_of_ours_wins(tmp_path: Path) -> None:
+    for one, words in ((0.05, "by median and mean"), (0.09, "in neither")):
+        told = overall.in_short(study(tmp_path / str(one), flat(acc_t=0.06, one_source=one)))
+        assert "the best is by median acc-t (0.0600), by mean acc-t (0.0600)." in told
+        assert f"beats Acc-T {words}: median {one:.4f} against 0.0600" in told
+    assert overall.in_short(study(tmp_path / "few", methods=["acc-t"])) == ""
+    assert overall.in_short(None) == ""
 
 
 def test_median_and_mean_are_told_apart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from privcal.study.paper import ranking
 from privcal.study.paper.reported import METHODS
 from privcal.study.results import Results
 from privcal.study.store import load
+from tests.support.beside_the_paper import set_beside_the_paper
 from tests.support.study_folder import make_study
 
 PAPERS = {
@@ -28,8 +29,10 @@ def study(folder: Path, ece: dict[str, float], **more: Any) -> Results:
     return load(make_study(folder / "study", lambda _, method, __: ece[method], **more))
 
 
-@pytest.mark.usefixtures("beside_the_paper")
-def test_pairs_are_counted_by_median_and_by_mean(tmp_path: Path) -> None:
+def test_pairs_are_counted_by_median_and_by_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_beside_the_paper(monkeypatch)
     found = ranking.beside_the_paper(study(tmp_path, PAPERS))
     assert found is not None
     _, notes = found
@@ -45,8 +48,10 @@ def test_pairs_are_counted_by_median_and_by_mean(tmp_path: Path) -> None:
     assert "(5 of them surely)" in notes[1]
 
 
-@pytest.mark.usefixtures("beside_the_paper")
-def test_a_pair_that_cannot_be_told_apart_is_not_surely_turned(tmp_path: Path) -> None:
+def test_a_pair_that_cannot_be_told_apart_is_not_surely_turned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_beside_the_paper(monkeypatch)
     close = PAPERS | {"one-source-ece": 0.3999}
     found = ranking.beside_the_paper(study(tmp_path, close))
     assert found is not None
@@ -57,8 +62,10 @@ def test_a_pair_that_cannot_be_told_apart_is_not_surely_turned(tmp_path: Path) -
     )
 
 
-@pytest.mark.usefixtures("beside_the_paper")
-def test_the_method_that_moved_is_named_and_how_one_source_is_fitted(tmp_path: Path) -> None:
+def test_the_method_that_moved_is_named_and_how_one_source_is_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_beside_the_paper(monkeypatch)
     moved = PAPERS | {"one-source-ece": 0.15, "one-source": 0.11, "one-source-nll": 0.12}
     methods = [*METHODS, "one-source", "one-source-nll"]
     found = ranking.beside_the_paper(study(tmp_path, moved, methods=methods))

@@ -12,6 +12,7 @@ from pathlib import Path
 from privcal.files import replacing
 from privcal.study.paper.claim import FAILS, HOLDS, UNKNOWN, Claim
 from privcal.study.paper.claims import claims_of
+from privcal.study.paper.overall import in_short
 from privcal.study.paper.ranking import beside_the_paper, ece_against_others
 from privcal.study.paper.sweeps import more_helps_table
 from privcal.study.paper.theory import THEORY
@@ -40,7 +41,7 @@ def _page(main: Results | None, factors: Results | None) -> str:
     study = main or factors
     assert study is not None
     claims = claims_of(main, factors)
-    sections = [("summary", "In short", _summary(claims))]
+    sections = [("summary", "In short", _summary(claims, main))]
     if main is not None and main.perturbations:
         sections.append(("table", "The paper's Table 1", _table(overall(main))))
     sections.append(("claims", "The paper's claims, one by one", _claims(claims)))
@@ -164,7 +165,7 @@ def _method(study: Results, factors: Results | None) -> str:
     return _list(notes)
 
 
-def _summary(claims: Mapping[str, Sequence[Claim]]) -> str:
+def _summary(claims: Mapping[str, Sequence[Claim]], main: Results | None) -> str:
     every = [claim for topic in claims.values() for claim in topic]
     counts = ", ".join(
         f"{count} {words}"
@@ -172,19 +173,18 @@ def _summary(claims: Mapping[str, Sequence[Claim]]) -> str:
         if (count := sum(c.verdict == verdict for c in every))
     )
     groups = "".join(
-        f'<tbody><tr><th scope="rowgroup" colspan="2" class="text">{escape(topic)}</th></tr>'
+        f'<table><thead><tr><th scope="col" colspan="2" class="text">{escape(topic)}</th></tr></thead>'
+        + "<tbody>"
         + "".join(
             f'<tr><td class="text"><a href="#claim-{_slug(c.name)}">{escape(c.name)}</a></td>'
             f'<td class="text">{_badge(c)}</td></tr>'
             for c in group
         )
-        + "</tbody>"
+        + "</tbody></table>"
         for topic, group in claims.items()
     )
-    return (
-        f"<p>Of {len(every)} claims of the paper about its methods, {counts} here.</p>"
-        f'<div class="scroll"><table>{groups}</table></div>'
-    )
+    said = f"Of {len(every)} claims of the paper about its methods, {counts} here."
+    return f'<p>{said}{escape(in_short(main))}</p><div class="groups">{groups}</div>'
 
 
 def _claims(claims: Mapping[str, Sequence[Claim]]) -> str:

@@ -1,6 +1,4 @@
-"""What tests of studies share."""
-
-from __future__ import annotations
+"""The paper's figures beside a made-up study, whatever its settings."""
 
 import pytest
 
@@ -8,10 +6,7 @@ from privcal.study.paper.reported import Reported, reported
 from privcal.study.results import Results
 
 
-@pytest.fixture
-def beside_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These made-up studies count as the paper's own, so that its figures stand beside them."""
-
+def set_beside_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     def theirs(results: Results) -> Reported | None:
         return reported(results.dataset)
 
