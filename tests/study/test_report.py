@@ -194,6 +194,10 @@ def test_the_page_has_every_verdict_and_the_papers_figures(page: str) -> None:
         "More sources help every private method",
         "More bins help without noise",
         "Golden section beats grid search",
+        "Acc-T is best by a wide margin",
+        "The optimal T always lies in [0.5, 3]",
+        "each source sends K + 1 noisy gaps",
+        "no recalibration (uncalibrated) and one source are the paper's",
         "0.0836",
         "The ECE alone can mislead",
     ):

@@ -68,7 +68,7 @@ def test_the_papers_figures_stand_in_their_places(tmp_path: Path) -> None:
     table = overall(results)
     assert cell(table, "acc-t", "median ECE (paper)") == 0.0836
     assert cell(table, "histogram-binning", "mean ECE (paper)") == 0.1181
-    assert cell(table, "one-source", "mean ECE (paper)") == 0.1359
+    assert cell(table, "one-source-ece", "mean ECE (paper)") == 0.1359
     exact = without_privacy(results)
     assert cell(exact, "motion_blur", "ece-t (paper)") == 0.0427
     assert cell(exact, "clean", "base (paper)") == 0.0251

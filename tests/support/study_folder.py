@@ -141,7 +141,7 @@ def as_the_paper_says(shift: str, method: str, setting: Setting) -> float:
     """Every claim about the methods holds: more helps, and so on."""
     if method == "uncalibrated":
         return 0.3
-    if method == "one-source":
+    if method.startswith("one-source"):
         return 0.10
     base = {"acc-t": 0.05, "ece-t": 0.052, "nll-t": 0.06, "histogram-binning": 0.07}
     amount = setting.sources * setting.samples * setting.epsilon
@@ -152,7 +152,7 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
     """Every direction of the table of factors holds."""
     value = 0.05 + 0.02 / min(setting.epsilon, 10) + 1 / setting.private_rows
     sign = -1 if setting.epsilon == float("inf") else 1
-    for option, step in (("iterations=", 0.002), ("bins=", 0.0005), ("clip=", 0.001)):
+    for option, step in (("iterations=", 0.001), ("bins=", 0.0005), ("clip=", 0.001)):
         if option in label:
             value += sign * step * float(label.split(option)[1].rstrip(")"))
     return value + (0.02 if "grid" in label else 0.0)

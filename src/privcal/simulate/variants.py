@@ -10,6 +10,8 @@ from privcal.errors import InputError
 
 UNCALIBRATED = "uncalibrated"
 ONE_SOURCE = "one-source"
+ONE_SOURCE_ECE = "one-source-ece"
+"""The paper's "one source", as far as its figures tell (see `privcal.simulate.first_source`)."""
 PUBLIC = "public"
 """The option through which a method is given public rows."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from privcal.fit import Objective, fit_temperature
-from privcal.kernel import confidence
+from privcal.kernel import confidence, nll
 from privcal.metrics import aurc, brier, ece
 from privcal.scores import Scores
 from privcal.simulate.measure import BINS, Measured
@@ -28,6 +28,8 @@ def exact_fits(scores: Scores, rng: np.random.Generator) -> list[dict[str, Any]]
     The paper does not say how it split; halves are our choice.
     """
     values: dict[str, list[tuple[float, float, float]]] = {name: [] for name in EXACT}
+    temperatures: dict[str, list[float]] = {name: [] for name in EXACT}
+    largest = float(nll(scores, 1.0).max())
     for _ in range(HALVES):
         order = rng.permutation(len(scores))
         fitted, test = (scores.take(np.sort(half)) for half in np.array_split(order, 2))
@@ -39,11 +41,16 @@ def exact_fits(scores: Scores, rng: np.random.Generator) -> list[dict[str, Any]]
                     temperature = fit_temperature(fitted, objective).temperature
             c, y = confidence(test.outputs, temperature), test.correct
             values[name].append((ece(c, y, BINS), brier(c, y), aurc(c, y)))
+            temperatures[name].append(temperature)
     return [
         {
             "method": name,
             "halves": HALVES,
             "accuracy": float(scores.correct.mean()),
+            "rows": len(fitted),
+            "largest_nll": largest,
+            "temperature_mean": float(np.mean(temperatures[name])),
+            "temperature_se": float(np.std(temperatures[name], ddof=1) / np.sqrt(HALVES)),
             **Measured(*np.array(each).T).summary(),
         }
         for name, each in values.items()

@@ -17,6 +17,7 @@ from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
 from privcal.simulate.archive import CLEAN, Archive, read_archive
+from privcal.simulate.first_source import search_first_source
 from privcal.simulate.measure import Measured, measure
 from privcal.simulate.splits import Split, Splits, measure_tabulated
 from privcal.simulate.streams import sequence, stream
@@ -282,7 +283,11 @@ def _own_fits(splits: dict[Setting, Split], objective: str) -> dict[Setting, Mea
         mine = [setting for setting in splits if splits[setting].of is trials]
         for samples in {setting.samples for setting in mine}:
             alike = [setting for setting in mine if setting.samples == samples]
-            fitted = trials.fit_first_source(samples, objective)
-            values = measure_tabulated(fitted, [splits[setting] for setting in alike])
+            if objective == "ece":
+                maps = search_first_source(trials, samples)
+                values = [measure(maps, splits[setting]) for setting in alike]
+            else:
+                fitted = trials.fit_first_source(samples, objective)
+                values = measure_tabulated(fitted, [splits[setting] for setting in alike])
             measured.update(zip(alike, values, strict=True))
     return measured

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from privcal.simulate.variants import Variant
-from privcal.study.paper.claims import UNKNOWN, Claim, figure_at, verdict_of
-from privcal.study.paper.reported import METHODS, PRIVATE, directions
+from privcal.study.paper.claim import (
+    FAILS,
+    HOLDS,
+    ON_A_PAR,
+    UNKNOWN,
+    Claim,
+    ClaimVerdict,
+    MeanEce,
+    figure_at,
+    verdict_of,
+    verdict_on_a_par,
+)
+from privcal.study.paper.reported import ACC_T, METHODS, PRIVATE, directions
 from privcal.study.results import Curve, Results, defaults, paper_first, point
 from privcal.study.table import shown
 
@@ -18,8 +31,13 @@ STATEMENTS = {
     "sensitivity": "A higher sensitivity costs privacy: more noise for the same ε.",
     "epsilon": "A higher ε is less privacy, and so less noise.",
     "search": "Golden section does better than a grid search.",
+    "balance": "K is chosen so that granularity and noise are balanced; K = 5 throughout.",
 }
 ARROWS = {"up": "↗", "down": "↘", None: "–"}
+K = 5
+"""The paper's number of iterations."""
+VERY_MANY = 10_000
+"""Private rows from which on a study can say no to a claim about very many of them."""
 MISSING = "Needs a study of factors: `privcal study run --grid factors`."
 
 
@@ -34,6 +52,10 @@ def factor_claims(factors: Results | None) -> list[Claim]:
         _sweep_claim(factors, "More data help", "data", "sources"),
         _sweep_claim(factors, "A higher ε buys calibration with privacy", "epsilon", "epsilon"),
         _search_claim(factors),
+        _balance_claim(factors),
+        price_of_privacy(factors),
+        least_price(factors),
+        many_bins(factors),
     ]
 
 
@@ -73,9 +95,10 @@ def _option_claim(
     ends = f"{variants[0].text(option)} → {variants[-1].text(option)}"
     reading = f"Mean ECE, {option} {ends}, {where}, {factors.constants('epsilon')}:"
     if option == "bins" and free:
-        fixed = factors.fixed("epsilon")
-        rows = int(fixed["sources"] * fixed["samples"])
-        reading = f"The paper speaks of a lot of data; here are {rows:,} private rows. {reading}"
+        reading = (
+            "The paper says so of a lot of data, and the opposite below some threshold; here are "
+            f"{_rows(factors):,} private rows. {reading}"
+        )
     return Claim(name, _statement(factor), verdict_of(signs), reading, tuple(parts))
 
 
@@ -116,6 +139,123 @@ def _search_claim(factors: Results | None) -> Claim:
         f"worse at {signs.count(-1)}. Its mean ECE against grid search, {factors.constants('epsilon')}:"
     )
     return Claim(name, _statement("search"), verdict_of(signs), reading, tuple(parts))
+
+
+def _balance_claim(factors: Results | None) -> Claim:
+    name = f"K = {K} balances granularity and noise"
+    variants = _of_option(factors, "iterations")
+    if factors is None or not variants or not factors.perturbations:
+        return Claim(name, _statement("balance"), UNKNOWN, MISSING)
+    parts, verdicts = [], []
+    for method in paper_first([v.method for v in variants]):
+        mine = {v.value("iterations"): v for v in variants if v.method == method}
+        curves = {k: factors.curve(v, "epsilon") for k, v in mine.items()}
+        index = next(iter(curves.values())).middle
+        if K not in mine or index is None:
+            return Claim(
+                name, _statement("balance"), UNKNOWN, f"The study has no K = {K} at some ε."
+            )
+        figures = {k: figure_at(curve, index) for k, curve in curves.items()}
+        where = point("epsilon", curves[K].x[index])
+        best = min(figures, key=lambda k: figures[k].ece)
+        verdicts.append(verdict_on_a_par(figures[K], figures[best]))
+        parts.append(f"{method}: {figures[K]} at K = {K}, best {figures[best]} at K = {best}")
+    reading = (
+        f"Mean ECE, {where}, {factors.constants('epsilon')} (balanced: at most {ON_A_PAR:.0%} above the "
+        "best K):"
+    )
+    return Claim(name, _statement("balance"), _worst(verdicts), reading, tuple(parts))
+
+
+def price_of_privacy(factors: Results | None) -> Claim:
+    name = "Privacy harms every method"
+    statement = "All recalibration algorithms degrade under differential privacy (Section 5)."
+    prices = _prices(factors)
+    if factors is None or not prices:
+        return Claim(name, statement, UNKNOWN, MISSING)
+    parts = [f"{v.method}: {free} → {noisy}" for v, (free, noisy) in prices.items()]
+    reading = f"Mean ECE, {_noise_ends(factors)}:"
+    signs = [free.below(noisy) for free, noisy in prices.values()]
+    return Claim(name, statement, verdict_of(signs), reading, tuple(parts))
+
+
+def least_price(factors: Results | None) -> Claim:
+    name = "Privacy harms Acc-T least"
+    statement = (
+        "Acc-T has the highest adaptability to differential privacy, by the noise that must be added "
+        "(Section 4)."
+    )
+    prices = _prices(factors)
+    if factors is None or ACC_T not in prices or len(prices) < 2:
+        return Claim(name, statement, UNKNOWN, MISSING)
+    rises = {
+        v: MeanEce(noisy.ece - free.ece, float(np.hypot(noisy.se, free.se)))
+        for v, (free, noisy) in prices.items()
+    }
+    signs = [rises[ACC_T].below(rise) for v, rise in rises.items() if v != ACC_T]
+    parts = [f"{v.method}: {rise}" for v, rise in rises.items()]
+    reading = f"The mean ECE rises, {_noise_ends(factors)}, by:"
+    return Claim(name, statement, verdict_of(signs), reading, tuple(parts))
+
+
+def many_bins(factors: Results | None) -> Claim:
+    name = "Many bins are good with very many samples"
+    statement = (
+        "Histogram binning and ECE-T may perform quite well with many bins when there are very many "
+        "samples (Section 5)."
+    )
+    prices = _prices(factors)
+    variants = [v for v in _of_option(factors, "bins") if Variant(v.method) in METHODS]
+    if factors is None or not variants or ACC_T not in prices:
+        return Claim(name, statement, UNKNOWN, MISSING)
+    parts, verdicts = [], []
+    for method in paper_first([v.method for v in variants]):
+        most = max((v for v in variants if v.method == method), key=lambda v: v.value("bins"))
+        figure = figure_at(factors.curve(most, "epsilon"), -1)
+        verdicts.append(verdict_on_a_par(figure, prices[ACC_T][0]))
+        parts.append(f"{method} with {most.text('bins')} bins: {figure}")
+    rows = _rows(factors)
+    reading = (
+        f"With very many samples the noise no longer counts, so this is without noise: mean ECE of "
+        f"Acc-T {prices[ACC_T][0]} (quite well: at most {ON_A_PAR:.0%} above it), "
+    )
+    verdict = _worst(verdicts)
+    if verdict == FAILS and rows < VERY_MANY:
+        verdict = UNKNOWN
+        reading += f"though {rows:,} rows are not very many:"
+    else:
+        reading += f"{rows:,} private rows:"
+    return Claim(name, statement, verdict, reading, tuple(parts))
+
+
+def _prices(factors: Results | None) -> dict[Variant, tuple[MeanEce, MeanEce]]:
+    """The paper's private methods with their usual options: without noise, and at the middle ε."""
+    if factors is None or "epsilon" not in factors.sweeps or not factors.perturbations:
+        return {}
+    prices = {}
+    for variant in defaults(factors.variants):
+        curve = factors.curve(variant, "epsilon")
+        free, middle = _index(curve, True), _index(curve, False)
+        if Variant(variant.method) in PRIVATE and free is not None and middle is not None:
+            figures = figure_at(curve, free), figure_at(curve, middle)
+            prices[Variant(variant.method)] = figures
+    return prices
+
+
+def _noise_ends(factors: Results) -> str:
+    curve = factors.curve(factors.variants[0], "epsilon")
+    middle = _index(curve, False)
+    assert middle is not None
+    return f"no noise → {point('epsilon', curve.x[middle])} ({factors.constants('epsilon')})"
+
+
+def _worst(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
+    return next((v for v in (FAILS, UNKNOWN) if v in verdicts), HOLDS)
+
+
+def _rows(factors: Results) -> int:
+    fixed = factors.fixed("epsilon")
+    return int(fixed["sources"] * fixed["samples"])
 
 
 def _of_option(factors: Results | None, option: str) -> list[Variant]:

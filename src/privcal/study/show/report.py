@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from privcal.files import replacing
-from privcal.study.paper.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_of, more_helps_table
-from privcal.study.paper.factors import factor_claims
+from privcal.study.paper.claim import FAILS, HOLDS, UNKNOWN, Claim
+from privcal.study.paper.claims import claims_of
+from privcal.study.paper.overall import in_short
 from privcal.study.paper.ranking import beside_the_paper, ece_against_others
+from privcal.study.paper.sweeps import more_helps_table
+from privcal.study.paper.theory import THEORY
 from privcal.study.results import Results
 from privcal.study.show.figures import Picture, drawing, pictures, save, shift_title
 from privcal.study.show.tables import all_tables, overall
@@ -37,12 +40,13 @@ def write(results: Results, path: str | Path, factors: Results | None = None) ->
 def _page(main: Results | None, factors: Results | None) -> str:
     study = main or factors
     assert study is not None
-    claims = ([] if main is None else claims_of(main)) + factor_claims(factors)
-    sections = [("summary", "In short", _summary(claims))]
+    claims = claims_of(main, factors)
+    sections = [("summary", "In short", _summary(claims, main))]
     if main is not None and main.perturbations:
         title = "The paper's Table 1" if main.reported else "Calibration under privacy"
         sections.append(("table", title, _table(overall(main))))
-    sections.append(("claims", "The paper's claims, one by one", "".join(map(_claim, claims))))
+    sections.append(("claims", "The paper's claims, one by one", _claims(claims)))
+    sections.append(("theory", "What the paper proves, and where it slips", _list(THEORY)))
     if main is not None:
         sections += _main_sections(main)
     if factors is not None:
@@ -131,8 +135,11 @@ def _method(study: Results, factors: Results | None) -> str:
         "A verdict rests on differences larger than 1.96 standard errors over trials; where it "
         "says “best”, “good” or “on a par”, the rule is in the text. It is about this network and "
         "these perturbations.",
-        "ε is what each source spends on one run. Acc-T, NLL-T, ECE-T and histogram binning are "
-        "the paper's; every other name is a method it does not have.",
+        "ε is what each source spends on one run. Acc-T, NLL-T, ECE-T, histogram binning, no "
+        "recalibration (uncalibrated) and one source are the paper's. It does not say how it fits one "
+        "source; of the ways to do so, ECE-T's own search on that source's rows, without noise "
+        "(one-source-ece), comes nearest to its figures. Every other name is a method it does not "
+        "have; one-source and one-source-nll are exact fits by accuracy and by NLL.",
     ]
     if "skew" in study.sweeps:
         notes.append(
@@ -159,27 +166,38 @@ def _method(study: Results, factors: Results | None) -> str:
     return _list(notes)
 
 
-def _summary(claims: Sequence[Claim]) -> str:
+def _summary(claims: Mapping[str, Sequence[Claim]], main: Results | None) -> str:
+    every = [claim for topic in claims.values() for claim in topic]
     counts = ", ".join(
         f"{count} {words}"
         for verdict, words in ((HOLDS, "hold"), (FAILS, "do not"), (UNKNOWN, "cannot be told"))
-        if (count := sum(c.verdict == verdict for c in claims))
+        if (count := sum(c.verdict == verdict for c in every))
     )
-    rows = "".join(
-        f'<tr><td class="text"><a href="#claim-{_slug(c.name)}">{escape(c.name)}</a></td>'
-        f'<td class="text">{_badge(c)}</td></tr>'
-        for c in claims
+    groups = "".join(
+        f'<table><thead><tr><th scope="col" colspan="2" class="text">{escape(topic)}</th></tr></thead>'
+        + "<tbody>"
+        + "".join(
+            f'<tr><td class="text"><a href="#claim-{_slug(c.name)}">{escape(c.name)}</a></td>'
+            f'<td class="text">{_badge(c)}</td></tr>'
+            for c in group
+        )
+        + "</tbody></table>"
+        for topic, group in claims.items()
     )
-    return (
-        f"<p>Of {len(claims)} claims of the paper, {counts} here.</p>"
-        f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
+    said = f"Of {len(every)} claims of the paper about its methods, {counts} here."
+    return f'<p>{said}{escape(in_short(main))}</p><div class="groups">{groups}</div>'
+
+
+def _claims(claims: Mapping[str, Sequence[Claim]]) -> str:
+    return "".join(
+        f"<h3>{escape(topic)}</h3>{''.join(map(_claim, group))}" for topic, group in claims.items()
     )
 
 
 def _claim(claim: Claim) -> str:
     return (
-        f'<article class="claim" id="claim-{_slug(claim.name)}"><h3>{escape(claim.name)}: '
-        f'{_badge(claim)}</h3><p class="said">The paper: {escape(claim.statement)}</p>'
+        f'<article class="claim" id="claim-{_slug(claim.name)}"><h4>{escape(claim.name)}: '
+        f'{_badge(claim)}</h4><p class="said">The paper: {escape(claim.statement)}</p>'
         f"<p>{escape(claim.reading)}</p>{_list(claim.details) if claim.details else ''}</article>"
     )
 

@@ -27,12 +27,13 @@ class Style:
 # the two that ask nothing are grey and black and dashed.
 FIXED = {
     "uncalibrated": Style("#7a7a7a", "x", "--"),
-    "one-source": Style("#000000", "o", "--"),
+    "one-source-ece": Style("#000000", "o", "--"),
     "histogram-binning": Style("#56B4E9", "s"),
     "ece-t": Style("#009E73", "^"),
     "nll-t": Style("#0072B2", "v"),
     "acc-t": Style("#D55E00", "D"),
     # Ours, beside the paper's.
+    "one-source": Style("#8A6D3B", "o", "--"),
     "one-source-nll": Style("#E69F00", "<"),
     "one-hot-binning": Style("#CC79A7", ">"),
     "sketch": Style("#882255", "*"),
