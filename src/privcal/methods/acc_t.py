@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
 from privcal.methods.search import TemperatureSearch
 from privcal.queries import Gap
@@ -18,5 +17,4 @@ class AccT(TemperatureSearch):
     """Asks for the gap between accuracy and mean confidence, and makes it small."""
 
     def run(self, batch: Batch) -> Rounds:
-        temperatures = yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
-        return [TemperatureMap(t) for t in temperatures]
+        return (yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0])))

@@ -16,7 +16,8 @@ import numpy as np
 from privcal.checks import number, one_of, whole
 from privcal.errors import InputError
 from privcal.kernel import check_temperature
-from privcal.methods.base import Ask, Batch, History, Method
+from privcal.maps import TemperatureMap
+from privcal.methods.base import Ask, Batch, History, Method, Rounds
 from privcal.privacy.epsilon import split
 from privcal.queries import Query
 from privcal.scores import FloatArray
@@ -24,10 +25,18 @@ from privcal.scores import FloatArray
 Value = Callable[[FloatArray], FloatArray]
 """From an averaged answer (B, length) to the number to be made small (B,)."""
 
-Temperatures = Generator[Sequence[Ask], History, FloatArray]
+Ends = tuple[FloatArray, FloatArray]
+"""The two ends (B,) of the interval that a search is left with."""
 
 RATIO = (math.sqrt(5) - 1) / 2
 MAX_ITERATIONS = 100
+
+SPACINGS: dict[str, tuple[Value, Value]] = {
+    "linear": (np.asarray, np.asarray),
+    "log": (np.log, np.exp),
+    "inverse": (np.reciprocal, np.reciprocal),
+}
+"""From T to where it lies on the search's scale, and back."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class TemperatureSearch(Method):
     """The lowest and the highest temperature."""
     search: str = "golden"
     """`golden` or `grid`."""
+    spacing: str = "linear"
+    """`linear` in T, `log` T or 1/T (`inverse`): where an interval is cut."""
 
     def __post_init__(self) -> None:
         iterations = whole("iterations", self.iterations, 1, MAX_ITERATIONS)
@@ -51,31 +62,53 @@ class TemperatureSearch(Method):
             raise InputError(f"bounds must be two temperatures, the lower first, not {self.bounds}")
         object.__setattr__(self, "bounds", (low, high))
         one_of("search", self.search, ("golden", "grid"))
+        one_of("spacing", self.spacing, tuple(SPACINGS))
 
-    def least(self, batch: Batch, query: Query, value: Value) -> Temperatures:
+    def least(self, batch: Batch, query: Query, value: Value) -> Rounds:
         """The temperature of each run that makes `value` of the averaged answer least."""
         search = self._golden_section if self.search == "golden" else self._grid
-        return (yield from search(batch, query, value))
+        low, high = yield from search(batch, query, value)
+        return [TemperatureMap(t) for t in self._at((low + high) / 2)]
 
-    def _grid(self, batch: Batch, query: Query, value: Value) -> Temperatures:
+    def _at(self, places: FloatArray) -> FloatArray:
+        """The temperatures at these places of the search's scale."""
+        _, back = SPACINGS[self.spacing]
+        return np.clip(back(places), *self.bounds)  # log and back may end a bit outside
+
+    def _scale(self) -> tuple[float, float]:
+        """Where the bounds lie on the search's scale."""
+        place, _ = SPACINGS[self.spacing]
+        low, high = place(np.array(self.bounds))
+        return float(low), float(high)
+
+    def _grid(
+        self, batch: Batch, query: Query, value: Value
+    ) -> Generator[Sequence[Ask], History, Ends]:
         """As many questions as golden section, all in one round, evenly spaced."""
         share = split(batch.nano_epsilon, self.iterations + 1)
-        points = np.linspace(*self.bounds, self.iterations + 1)
+        points = np.linspace(*self._scale(), self.iterations + 1)
         history = yield [
-            Ask(query, nano, np.full(batch.runs, t)) for nano, t in zip(share, points, strict=True)
+            Ask(query, nano, np.full(batch.runs, t))
+            for nano, t in zip(share, self._at(points), strict=True)
         ]
         values = np.stack([value(average) for average in history])
-        return np.asarray(points[values.argmin(axis=0)])
+        best = points[values.argmin(axis=0)]
+        return best, best
 
-    def _golden_section(self, batch: Batch, query: Query, value: Value) -> Temperatures:
+    def _golden_section(
+        self, batch: Batch, query: Query, value: Value
+    ) -> Generator[Sequence[Ask], History, Ends]:
         """Where the two inner values are equal, the lower end moves up: the paper's listing."""
         share = split(batch.nano_epsilon, self.iterations + 1)
         runs = np.arange(batch.runs)
-        lo, hi = (np.full(batch.runs, float(t)) for t in self.bounds)
+        lo, hi = (np.full(batch.runs, end) for end in self._scale())
         left, right = hi - RATIO * (hi - lo), lo + RATIO * (hi - lo)
         # Which answer, of all so far, belongs to the left and right point of each run.
         at_left, at_right = np.zeros(batch.runs, int), np.ones(batch.runs, int)
-        history = yield [Ask(query, share[0], left), Ask(query, share[1], right)]
+        history = yield [
+            Ask(query, share[0], self._at(left)),
+            Ask(query, share[1], self._at(right)),
+        ]
         for shrinkage in range(1, self.iterations + 1):
             values = np.stack([value(average) for average in history])
             up = values[at_left, runs] >= values[at_right, runs]
@@ -86,5 +119,5 @@ class TemperatureSearch(Method):
             newest = len(history)
             left, right = np.where(up, right, fresh), np.where(up, fresh, left)
             at_left, at_right = np.where(up, at_right, newest), np.where(up, newest, at_left)
-            history = yield [Ask(query, share[shrinkage + 1], fresh)]
-        return np.asarray((lo + hi) / 2)
+            history = yield [Ask(query, share[shrinkage + 1], self._at(fresh))]
+        return lo, hi
