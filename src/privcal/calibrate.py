@@ -214,6 +214,12 @@ class Result:
     sketch: Sketch | None = None
 
     @property
+    def note(self) -> str | None:
+        """What the method wants to be known of the map: for a temperature, that the search never
+        moved off one end of its range, and what to do then."""
+        return self.map.note
+
+    @property
     def left_out(self) -> tuple[str, ...]:
         """Sources that answered what no honest source does (see `privcal.plausible`)."""
         return tuple(name for name, why in self.dropped.items() if why == IMPLAUSIBLE)

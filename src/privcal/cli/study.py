@@ -25,7 +25,9 @@ def run(
         str,
         typer.Option(help="cifar, imagenet, factors, heterogeneous, or a TOML file of your own."),
     ] = "cifar",
-    methods: Annotated[str | None, typer.Option(help="Some methods, as a,b,c.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Some methods, as a,b,c; with options as a(x=1),b.")
+    ] = None,
     shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
     trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
     seed: Annotated[int, typer.Option(help="For splits and simulated noise.")] = 0,

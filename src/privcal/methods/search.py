@@ -15,9 +15,10 @@ import numpy as np
 
 from privcal.checks import number, one_of, whole
 from privcal.errors import InputError
-from privcal.kernel import check_temperature
+from privcal.kernel import MAX_TEMPERATURE, MIN_TEMPERATURE, check_temperature
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Method, Rounds
+from privcal.methods.options import written
 from privcal.privacy.epsilon import split
 from privcal.queries import Query
 from privcal.scores import FloatArray
@@ -68,7 +69,30 @@ class TemperatureSearch(Method):
         """The temperature of each run that makes `value` of the averaged answer least."""
         search = self._golden_section if self.search == "golden" else self._grid
         low, high = yield from search(batch, query, value)
-        return [TemperatureMap(t) for t in self._at((low + high) / 2)]
+        first, last = self._scale()
+        ends = np.where(low == first, "lower", np.where(high == last, "upper", "neither"))
+        facts = {"lower": self._at_end("lower"), "upper": self._at_end("upper"), "neither": {}}
+        return [
+            TemperatureMap(t, provenance=facts[end])
+            for t, end in zip(self._at((low + high) / 2), ends.tolist(), strict=True)
+        ]
+
+    def _at_end(self, end: str) -> dict[str, str]:
+        """The provenance of a map for which the search never moved off one end of its range."""
+        low, high = self.bounds
+        wider = (max(low / 2, MIN_TEMPERATURE), high)
+        if end == "upper":
+            wider = (low, min(high * 2, MAX_TEMPERATURE))
+        note = (
+            f"the search never left the {end} end of its range, T from {low:g} to {high:g}, so the "
+            f"best temperature may lie {'below' if end == 'lower' else 'above'} it"
+        )
+        if wider != self.bounds:
+            note += (
+                f"; to look there, start another campaign with a wider range, such as the option "
+                f"bounds={written(wider)}, which costs its epsilon again"
+            )
+        return {"range_end": end, "note": note}
 
     def _at(self, places: FloatArray) -> FloatArray:
         """The temperatures at these places of the search's scale."""

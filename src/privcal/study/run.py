@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcal import methods
 from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
@@ -24,7 +23,15 @@ from privcal.simulate.temperatures import Tables
 from privcal.simulate.unlike import MIXED, mixed
 from privcal.simulate.variants import PUBLIC, Variant
 from privcal.study.exact import exact_fits
-from privcal.study.grids import FACTORS, HETEROGENEOUS, OWN_FITS, Setting, read_grid, variants
+from privcal.study.grids import (
+    FACTORS,
+    HETEROGENEOUS,
+    OWN_FITS,
+    Setting,
+    make,
+    read_grid,
+    variants,
+)
 from privcal.study.store import COLUMNS, Config, Done, StudyFolder, in_order
 from privcal.study.workers import work
 from privcal.threads import default_threads
@@ -72,7 +79,8 @@ def run(
         `cifar`, `imagenet`, `factors`, `heterogeneous` (sources that are not alike, see
         `privcal.simulate.unlike`), or a TOML file (see `privcal.study.grids.read_grid`).
     methods, shifts
-        Some of them; by default all.
+        Some of them; by default all. A method may have options, as `acc-t(bounds=0.5,6)`; what
+        they do not say is as in the paper.
     trials
         Random splits for each setting.
     public_rows
@@ -202,10 +210,10 @@ def _run(
     task: ShiftTask, variant: Variant, splits: dict[Setting, Split]
 ) -> dict[Setting, Measured]:
     """One method at all settings."""
-    options = dict(variant.options)
+    public = {}
     if variant.public_rows:
-        options[PUBLIC] = _public(task.archive, task.public_rows, task.seed)[1]
-    method = methods.make(variant.method, **options)
+        public[PUBLIC] = _public(task.archive, task.public_rows, task.seed)[1]
+    method = make(variant, **public)
     measured = {}
     for setting, split in splits.items():
         rng = stream(task.seed, task.shift, variant, *_key(setting))
