@@ -16,5 +16,7 @@ from privcal.queries import Gap
 class AccT(TemperatureSearch):
     """Asks for the gap between accuracy and mean confidence, and makes it small."""
 
+    bounds: tuple[float, float] = (0.5, 4.0)
+
     def run(self, batch: Batch) -> Rounds:
         return (yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0])))
