@@ -50,9 +50,9 @@ class TemperatureSearch(Method):
     """The options of every method that searches for a temperature."""
 
     iterations: int = 3
-    """How often the range shrinks, K: K + 1 questions are asked."""
+    """How often the range shrinks, K: K + 1 questions are asked. The paper's is 5."""
     bounds: tuple[float, float] = (0.5, 3.0)
-    """The lowest and the highest temperature."""
+    """The lowest and the highest temperature; the map says where the search never left one of them."""
     search: str = "golden"
     """`golden` or `grid`."""
 
