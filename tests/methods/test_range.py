@@ -168,3 +168,22 @@ def test_a_map_from_elsewhere_may_say_anything_there(note: object) -> None:
     map = TemperatureMap(1.5, provenance={"note": note, "range_end": note})
     assert map.note is None
     assert map.describe() == "temperature 1.5000"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.3, 8.0), st.integers(1, 9))
+def test_on_the_log_scale_the_search_is_the_listing_over_log_t(
+    optimum: float, iterations: int
+) -> None:
+    middle, _ = golden_section_as_written(
+        lambda u: abs(np.exp(u) - optimum), np.log(0.5), np.log(6.0), iterations
+    )
+    [map] = found([optimum], bounds=(0.5, 6.0), spacing="log", iterations=iterations)
+    assert map.temperature == pytest.approx(np.exp(middle), rel=1e-12)
+
+
+@pytest.mark.parametrize("bounds", [(0.01, 100.0), (0.3, 0.7), (1 / 3, 10 / 3)])
+def test_on_the_log_scale_no_question_leaves_the_range(bounds: tuple[float, float]) -> None:
+    """A grid asks at the very ends, where the logarithm and back are off by a last bit."""
+    maps = found([0.0, 200.0], bounds=bounds, spacing="log", search="grid")
+    assert [map.temperature for map in maps] == list(bounds)

@@ -39,7 +39,7 @@ def test_its_text_is_its_name() -> None:
     [
         Variant("acc-t"),
         Variant("acc-t", (("bounds", (0.5, 6.0)),)),
-        Variant("nll-t", (("bounds", (0.25, 8.0)), ("clip", 5.0), ("search", "grid"))),
+        Variant("nll-t", (("bounds", (0.25, 8.0)), ("clip", 5.0), ("spacing", "log"))),
         Variant("ece-t", (("search", "grid"), ("bins", 30))),
     ],
 )
@@ -78,8 +78,9 @@ def test_named_variants_are_run_after_the_plain_methods_each_once() -> None:
 def test_a_study_searches_as_the_paper_does_unless_a_variant_says_otherwise(name: str) -> None:
     papers = make(Variant(name))
     assert (papers.iterations, papers.bounds, papers.search) == (5, (0.5, 3.0), "golden")
+    assert papers.spacing == "linear"
     wide = make(Variant(name, (("bounds", (0.5, 6.0)),)))
-    assert (wide.iterations, wide.bounds) == (5, (0.5, 6.0))
+    assert (wide.iterations, wide.bounds, wide.spacing) == (5, (0.5, 6.0), "linear")
     assert make(Variant("histogram-binning")) == methods.make("histogram-binning")
 
 
@@ -96,7 +97,7 @@ def test_the_usual_options_are_the_papers() -> None:
 def test_the_factors_vary_the_range_of_each_search() -> None:
     for name in ("acc-t", "nll-t", "ece-t"):
         mine = [v for v in FACTOR_VARIANTS if v.method == name and v.names == ["bounds"]]
-        assert [v.text("bounds") for v in mine] == ["0.5,3", "0.5,4", "0.5,6"]
+        assert [v.text("bounds") for v in mine] == ["0.5,3", "0.5,4", "0.5,6", "0.25,8"]
         assert is_usual(mine[0])
 
 

@@ -16,7 +16,9 @@ from privcal.queries import Gap
 class AccT(TemperatureSearch):
     """Asks for the gap between accuracy and mean confidence, and makes it small."""
 
-    bounds: tuple[float, float] = (0.5, 4.0)
+    iterations: int = 4
+    bounds: tuple[float, float] = (0.5, 6.0)
+    spacing: str = "log"
 
     def run(self, batch: Batch) -> Rounds:
         return (yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0])))

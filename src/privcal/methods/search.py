@@ -5,9 +5,9 @@ each of the others. (The paper gives each answer ε/K in one place and ε/(K + 1
 its listing draws one last sample that nothing uses.)
 
 The defaults are not the paper's K = 5 and [0.5, 3], which a study runs (`privcal.study.grids`). More
-questions make each answer noisier, and a wider range costs where noise decides, or where T = 1 is
-right already. `python -m benchmarks ranges` compares, and says by which rule we chose: K = 3; and
-for Acc-T, whose answers are the clearest, [0.5, 4].
+questions make each answer noisier; a wider range holds more optima, and costs where noise decides.
+`python -m benchmarks ranges` compares, and says by which rule we chose: K = 3; and for Acc-T, whose
+answers are the clearest, K = 4 on [0.5, 6], cut in log T.
 
 Proof that privacy does not depend on the range: a source answers one query after the other, each
 with noise for that query's sensitivity. The sensitivity of `Gap`, `BinnedGap` and `Nll` is a bound on
@@ -44,6 +44,12 @@ Ends = tuple[FloatArray, FloatArray]
 RATIO = (math.sqrt(5) - 1) / 2
 MAX_ITERATIONS = 100
 
+SPACINGS: dict[str, tuple[Value, Value]] = {
+    "linear": (np.asarray, np.asarray),
+    "log": (np.log, np.exp),
+}
+"""From T to where it lies on the scale that a search cuts, and back."""
+
 
 @dataclass(frozen=True)
 class TemperatureSearch(Method):
@@ -55,6 +61,8 @@ class TemperatureSearch(Method):
     """The lowest and the highest temperature; the map says where the search never left one of them."""
     search: str = "golden"
     """`golden` or `grid`."""
+    spacing: str = "linear"
+    """`linear` or `log`: whether an interval of T or one of log T is cut."""
 
     def __post_init__(self) -> None:
         iterations = whole("iterations", self.iterations, 1, MAX_ITERATIONS)
@@ -66,17 +74,18 @@ class TemperatureSearch(Method):
             raise InputError(f"bounds must be two temperatures, the lower first, not {self.bounds}")
         object.__setattr__(self, "bounds", (low, high))
         one_of("search", self.search, ("golden", "grid"))
+        one_of("spacing", self.spacing, tuple(SPACINGS))
 
     def least(self, batch: Batch, query: Query, value: Value) -> Rounds:
         """The temperature of each run that makes `value` of the averaged answer least."""
         search = self._golden_section if self.search == "golden" else self._grid
         low, high = yield from search(batch, query, value)
-        first, last = self.bounds
+        first, last = self._scale()
         ends = np.where(low == first, "lower", np.where(high == last, "upper", "neither"))
         facts = {"lower": self._at_end("lower"), "upper": self._at_end("upper"), "neither": {}}
         return [
             TemperatureMap(t, provenance=facts[end])
-            for t, end in zip((low + high) / 2, ends.tolist(), strict=True)
+            for t, end in zip(self._at((low + high) / 2), ends.tolist(), strict=True)
         ]
 
     def _at_end(self, end: str) -> dict[str, str]:
@@ -96,14 +105,26 @@ class TemperatureSearch(Method):
             )
         return {"range_end": end, "note": note}
 
+    def _scale(self) -> tuple[float, float]:
+        """Where the bounds lie on the scale of the search."""
+        place, _ = SPACINGS[self.spacing]
+        low, high = place(np.array(self.bounds))
+        return float(low), float(high)
+
+    def _at(self, places: FloatArray) -> FloatArray:
+        """The temperatures at these places of the scale."""
+        _, back = SPACINGS[self.spacing]
+        return np.clip(back(places), *self.bounds)  # log and back may end a bit outside
+
     def _grid(
         self, batch: Batch, query: Query, value: Value
     ) -> Generator[Sequence[Ask], History, Ends]:
         """As many questions as golden section, all in one round, evenly spaced."""
         share = split(batch.nano_epsilon, self.iterations + 1)
-        points = np.linspace(*self.bounds, self.iterations + 1)
+        points = np.linspace(*self._scale(), self.iterations + 1)
         history = yield [
-            Ask(query, nano, np.full(batch.runs, t)) for nano, t in zip(share, points, strict=True)
+            Ask(query, nano, np.full(batch.runs, t))
+            for nano, t in zip(share, self._at(points), strict=True)
         ]
         values = np.stack([value(average) for average in history])
         best = points[values.argmin(axis=0)]
@@ -115,11 +136,14 @@ class TemperatureSearch(Method):
         """Where the two inner values are equal, the lower end moves up: the paper's listing."""
         share = split(batch.nano_epsilon, self.iterations + 1)
         runs = np.arange(batch.runs)
-        lo, hi = (np.full(batch.runs, float(t)) for t in self.bounds)
+        lo, hi = (np.full(batch.runs, end) for end in self._scale())
         left, right = hi - RATIO * (hi - lo), lo + RATIO * (hi - lo)
         # Which answer, of all so far, belongs to the left and right point of each run.
         at_left, at_right = np.zeros(batch.runs, int), np.ones(batch.runs, int)
-        history = yield [Ask(query, share[0], left), Ask(query, share[1], right)]
+        history = yield [
+            Ask(query, share[0], self._at(left)),
+            Ask(query, share[1], self._at(right)),
+        ]
         for shrinkage in range(1, self.iterations + 1):
             values = np.stack([value(average) for average in history])
             up = values[at_left, runs] >= values[at_right, runs]
@@ -130,5 +154,5 @@ class TemperatureSearch(Method):
             newest = len(history)
             left, right = np.where(up, right, fresh), np.where(up, fresh, left)
             at_left, at_right = np.where(up, at_right, newest), np.where(up, newest, at_left)
-            history = yield [Ask(query, share[shrinkage + 1], fresh)]
+            history = yield [Ask(query, share[shrinkage + 1], self._at(fresh))]
         return lo, hi

@@ -21,7 +21,7 @@ from privcal.simulate.variants import ONE_SOURCE, UNCALIBRATED, Variant, takes_p
 PAPERS_SWEEPS = ("sources", "samples", "epsilon")
 SWEEPS = (*PAPERS_SWEEPS, "skew")
 
-PAPERS_SEARCH: dict[str, Any] = {"iterations": 5, "bounds": (0.5, 3.0)}
+PAPERS_SEARCH: dict[str, Any] = {"iterations": 5, "bounds": (0.5, 3.0), "spacing": "linear"}
 """The paper's search for a temperature: a study's, where a variant does not say otherwise.
 
 (`calibrate` has another by default: see `privcal.methods.search`.)
@@ -100,7 +100,7 @@ FACTOR_VARIANTS = [
     *(
         Variant(name, (("bounds", bounds),))
         for name in ("acc-t", "nll-t", "ece-t")
-        for bounds in ((0.5, 3.0), (0.5, 4.0), (0.5, 6.0))
+        for bounds in ((0.5, 3.0), (0.5, 4.0), (0.5, 6.0), (0.25, 8.0))
     ),
 ]
 """The methods that `--grid factors` runs, each with the option it varies."""
