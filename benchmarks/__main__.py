@@ -9,7 +9,7 @@ from benchmarks import report
 
 NAMES = (
     *("fit", "gap", "ece", "answer", "persons"),
-    *("study", "sketch", "liars", "federation", "corruptions"),
+    *("study", "sketch", "liars", "ranges", "federation", "corruptions"),
 )
 
 

@@ -33,13 +33,13 @@ from privcal.errors import InputError
 from privcal.evaluation import evaluate
 from privcal.fit import Objective
 from privcal.maps import Map, TemperatureMap
+from privcal.methods.search import TemperatureSearch
 from privcal.plots import save_figure
 from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.simulate.answers import exactly, prior_map
 from privcal.simulate.variants import Variant
 from privcal.sketch import SketchReader
-from privcal.source import LOCAL_BOUNDS
 from privcal.study.show.styles import styles
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -178,12 +178,13 @@ def floor(scores: Scores, rng: np.random.Generator, draws: int = 50) -> float:
 
 def exact(method: str, pooled: Scores, **options: Any) -> Map:
     """The same method on all rows together, without privacy: what is lost is the price of it."""
-    if method in OBJECTIVES:
+    made = privcal.methods.make(method, **options)
+    if isinstance(made, TemperatureSearch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the bounds are the private search's too
-            fit = privcal.fit_temperature(pooled, OBJECTIVES[method], LOCAL_BOUNDS)
+            fit = privcal.fit_temperature(pooled, OBJECTIVES[method], made.bounds)
         return TemperatureMap(fit.temperature, private=False)
-    return exactly(privcal.methods.make(method, **options), pooled)
+    return exactly(made, pooled)
 
 
 def usable(public: Scores) -> bool:

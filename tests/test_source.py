@@ -305,15 +305,15 @@ def test_a_policy_kept_before_there_were_these_rules_loads_with_the_defaults() -
     )
 
 
-def test_the_least_epsilon_leaves_a_search_of_six_questions_a_small_total() -> None:
+def test_the_least_epsilon_leaves_a_search_of_five_questions_a_small_total() -> None:
     source = privcal.Source(random_scores(9), ledger=None)
-    assert privcal.calibrate([source], "acc-t", 0.006).spent == (0.006,)
+    assert privcal.calibrate([source], "acc-t", 0.005).spent == (0.005,)
     with (
         pytest.warns(SourceDropped, match="under_minimum"),
         pytest.raises(privcal.CalibrationError, match="nothing charged"),
     ):
-        privcal.calibrate([source], "acc-t", 0.005)
-    assert source.spent == 0.006
+        privcal.calibrate([source], "acc-t", 0.004)
+    assert source.spent == 0.005
 
 
 def test_a_policy_under_which_nothing_could_be_asked_is_not_taken(tmp_path: Path) -> None:

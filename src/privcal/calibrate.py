@@ -176,7 +176,8 @@ class Result:
     Attributes
     ----------
     map
-        The map from scores to corrected confidence, with its provenance.
+        The map from scores to corrected confidence, with its provenance. `note` says what is to be
+        minded about it, such as a search that ended at the limit of its range.
     method
         The name of the method.
     epsilon
@@ -201,7 +202,7 @@ class Result:
     >>> sources = [privcal.Source(scores, ledger=None, name=name) for name in ("north", "south")]
     >>> result = privcal.calibrate(sources, "acc-t", epsilon=0.6)
     >>> result.spent, len(result.rounds), sorted(result.rounds[0].answers)
-    ((0.6, 0.6), 6, ['north', 'south'])
+    ((0.6, 0.6), 5, ['north', 'south'])
     """
 
     map: Map
@@ -212,6 +213,12 @@ class Result:
     rounds: tuple[Asked, ...]
     dropped: dict[str, str]
     sketch: Sketch | None = None
+
+    @property
+    def note(self) -> str | None:
+        """What the method wants to be known of the map: for a temperature, that the search never
+        moved off one end of its range, and what to do then."""
+        return self.map.note
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -278,7 +285,7 @@ def calibrate(
     >>> scores = privcal.Scores(logits=rng.normal(size=(60, 3)), labels=rng.integers(0, 3, 60))
     >>> sources = [privcal.Source(scores.take(part), ledger=None) for part in np.split(np.arange(60), 3)]
     >>> result = privcal.calibrate(sources, "acc-t", epsilon=1.0)
-    >>> 0.5 <= result.map.temperature <= 3
+    >>> 0.5 <= result.map.temperature <= 6
     True
     >>> result.spent
     (1.0, 1.0, 1.0)

@@ -140,6 +140,12 @@ class Map(ABC):
         return f"a map of kind {self.kind}"
 
     @property
+    def note(self) -> str | None:
+        """What its method wants to be known of the map, such as a search that ended at its limit."""
+        note = self.provenance.get("note")
+        return note if isinstance(note, str) else None
+
+    @property
     def informative(self) -> bool | None:
         """Whether the answers said more than the noise; None where the method does not tell.
 
@@ -245,7 +251,9 @@ class TemperatureMap(Map):
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
 
     def describe(self) -> str:
-        return f"temperature {self.temperature:.4f}"
+        end = self.provenance.get("range_end")
+        where = f", at the {end} end of the range searched" if end in ("lower", "upper") else ""
+        return f"temperature {self.temperature:.4f}{where}"
 
     def apply(self, outputs: Outputs) -> FloatArray:
         return _softmax_top(outputs, self.temperature)
@@ -360,7 +368,7 @@ class CurveMap(Map):
 
     @property
     def informative(self) -> bool:
-        return self.provenance.get("note") != PRIOR_ONLY
+        return self.note != PRIOR_ONLY
 
     def apply(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):

@@ -26,7 +26,8 @@ from privcal.question import Question, check_asker, own_copy
 from privcal.scores import FloatArray, IntArray, Scores
 
 LOCAL_BOUNDS = (0.5, 3.0)
-"""The paper's range of temperatures, for the owner's own fit too."""
+"""The paper's range of temperatures, for the owner's own fit: on a handful of rows a wider one is
+no better (`one-source` in docs/paper.md)."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,8 @@ class Source:
         return from_nano(self.ledger.nano_spent)
 
     def fit_local(self, objective: Objective = "accuracy") -> Fit:
-        """The paper's "one source": the owner's exact fit by `objective`, for its own use.
+        """The paper's "one source": the owner's exact fit by `objective`, for its own use, within
+        `LOCAL_BOUNDS`; `outside` of the fit says where the optimum lies beyond them.
 
         Not private: the temperature depends on every row. Nothing is charged because nothing
         may leave.

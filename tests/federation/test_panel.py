@@ -99,7 +99,7 @@ def sources() -> dict[str, privcal.Source]:
 
 
 def calibrate(panel: Any) -> privcal.Result:
-    return privcal.calibrate(panel, "acc-t", 1.0, campaign="c", model=None)
+    return privcal.calibrate(panel, "acc-t", 1.0, campaign="c", model=None, iterations=5)
 
 
 @pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")

@@ -202,10 +202,16 @@ def test_one_source_is_the_owners_exact_fit_within_the_papers_range(objective: s
     assert privcal.Source(perfect, ledger=None).fit_local(objective).temperature == 0.5
 
 
-def test_the_papers_defaults() -> None:
-    for name in ("acc-t", "nll-t", "ece-t"):
+def test_the_defaults() -> None:
+    """Of the search our own (`python -m benchmarks ranges`), of the rest the paper's."""
+    for name, search in {
+        "acc-t": (4, (0.5, 6.0), "log"),
+        "nll-t": (3, (0.5, 3.0), "linear"),
+        "ece-t": (3, (0.5, 3.0), "linear"),
+    }.items():
         method = methods.make(name)
-        assert (method.iterations, method.bounds) == (5, (0.5, 3.0))
+        assert (method.iterations, method.bounds, method.spacing) == search
+        assert method.search == "golden"
     assert methods.make("nll-t").clip == 10
     assert methods.make("ece-t").bins == methods.make("histogram-binning").bins == 15
 
@@ -232,7 +238,7 @@ USELESS = privcal.Scores(logits=np.tile([[0.0, 9.0]], (60, 1)), labels=[0, 1] * 
         (
             "acc-t",
             {"bins": 3},
-            "has no option 'bins'; its options are iterations=5 bounds=0.5,3 search=golden",
+            "has no option 'bins'; its options are iterations=4 bounds=0.5,6 search=golden spacing=log",
         ),
         ("uncalibrated", {"x": 1}, "it has no options"),
         ("acc-t", {"iterations": 0}, "iterations must be"),
@@ -245,6 +251,7 @@ USELESS = privcal.Scores(logits=np.tile([[0.0, 9.0]], (60, 1)), labels=[0, 1] * 
         ("acc-t", {"bounds": (1.0, float("nan"))}, "bounds must be a number"),
         ("acc-t", {"search": "golden section"}, "search must be one of golden, grid"),
         ("acc-t", {"search": ["golden"]}, "search must be one of golden, grid"),
+        ("acc-t", {"spacing": "sqrt"}, "spacing must be one of linear, log"),
         ("nll-t", {"clip": 0}, "clip must be above 0"),
         ("nll-t", {"clip": 1001}, "clip must be above 0 and at most 1000"),
         ("nll-t", {"clip": "10"}, "clip must be a number"),

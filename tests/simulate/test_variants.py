@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privcal import methods, study
+from privcal import InputError, methods, study
 from privcal.simulate.streams import sequence, stream
 from privcal.simulate.variants import Variant, takes_public, with_public
-from privcal.study.grids import FACTOR_VARIANTS, FACTORS, GRIDS, Setting, variants
+from privcal.study.grids import (
+    FACTOR_VARIANTS,
+    FACTORS,
+    GRIDS,
+    Setting,
+    is_usual,
+    make,
+    variants,
+)
 from privcal.study.store import load
 from tests.conftest import random_scores
 from tests.support.study_folder import as_the_paper_says, make_study
@@ -26,12 +34,71 @@ def test_its_text_is_its_name() -> None:
     assert str(with_public("sketch", 2000)) == "sketch(public=2000)"
 
 
-def test_the_usual_options_are_known_from_the_method_itself() -> None:
-    assert Variant("acc-t", (("iterations", 5),)).is_default
-    assert Variant("nll-t", (("clip", 10.0),)).is_default
-    assert not Variant("ece-t", (("bins", 30),)).is_default
-    assert not Variant("gone", (("bins", 30),)).is_default
-    assert Variant("anything").is_default
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant("acc-t"),
+        Variant("acc-t", (("bounds", (0.5, 6.0)),)),
+        Variant("nll-t", (("bounds", (0.25, 8.0)), ("clip", 5.0), ("spacing", "log"))),
+        Variant("ece-t", (("search", "grid"), ("bins", 30))),
+    ],
+)
+def test_a_variant_is_read_back_from_its_text(variant: Variant) -> None:
+    assert Variant.read(str(variant)) == variant
+    assert Variant.read(str(variant).replace(", ", ",")) == variant
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("acc-t(bins=3)", "method acc-t has no option 'bins'"),
+        ("acc-t(bounds=0.5;6)", "option bounds of method acc-t must be"),
+        ("acct(bounds=0.5,6)", "there is no method 'acct'"),
+        ("acc-t()", "an option is written name=value"),
+        ("acc-t(bounds=6,0.5)", "the lower first"),
+        ("one-source(bounds=1,2)", "method one-source has no option"),
+    ],
+)
+def test_a_variant_that_cannot_be_is_refused_before_the_study_begins(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        variants("cifar", [text])
+
+
+def test_named_variants_are_run_after_the_plain_methods_each_once() -> None:
+    wide = "acc-t(bounds=0.5,6)"
+    assert [str(v) for v in variants("cifar", [wide, "nll-t", "acc-t", wide])] == [
+        "nll-t",
+        "acc-t",
+        wide,
+    ]
+    assert [str(v) for v in variants(FACTORS, [wide])] == [wide]
+
+
+@pytest.mark.parametrize("name", ["acc-t", "nll-t", "ece-t"])
+def test_a_study_searches_as_the_paper_does_unless_a_variant_says_otherwise(name: str) -> None:
+    papers = make(Variant(name))
+    assert (papers.iterations, papers.bounds, papers.search) == (5, (0.5, 3.0), "golden")
+    assert papers.spacing == "linear"
+    wide = make(Variant(name, (("bounds", (0.5, 6.0)),)))
+    assert (wide.iterations, wide.bounds, wide.spacing) == (5, (0.5, 6.0), "linear")
+    assert make(Variant("histogram-binning")) == methods.make("histogram-binning")
+
+
+def test_the_usual_options_are_the_papers() -> None:
+    assert is_usual(Variant("acc-t", (("iterations", 5),)))
+    assert is_usual(Variant("acc-t", (("bounds", (0.5, 3.0)),)))
+    assert is_usual(Variant("nll-t", (("clip", 10.0),)))
+    assert not is_usual(Variant("acc-t", (("bounds", (0.5, 6.0)),)))
+    assert not is_usual(Variant("ece-t", (("bins", 30),)))
+    assert not is_usual(Variant("gone", (("bins", 30),)))
+    assert is_usual(Variant("anything"))
+
+
+def test_the_factors_vary_the_range_of_each_search() -> None:
+    for name in ("acc-t", "nll-t", "ece-t"):
+        mine = [v for v in FACTOR_VARIANTS if v.method == name and v.names == ["bounds"]]
+        assert [v.text("bounds") for v in mine] == ["0.5,3", "0.5,4", "0.5,6", "0.25,8"]
+        assert is_usual(mine[0])
 
 
 def test_methods_with_a_use_for_public_rows_say_so() -> None:

@@ -51,6 +51,8 @@ def report(
         f"{plural(len(result.spent), 'source')}, each charged epsilon {max(result.spent):g}; "
         f"map written to {out}"
     ]
+    if result.note and result.sketch is None:  # a sketch says it in words of its own, below
+        parts.append(Text(f"{result.note[0].upper()}{result.note[1:]}."))
     if max_rows is not None and "left_out" not in result.map.provenance:
         parts.append(
             _aside(
@@ -67,6 +69,7 @@ def report(
     facts: dict[str, Any] = {
         "method": result.method,
         "map": result.map.to_dict(),
+        "note": result.note,
         "out": str(out),
         "campaign": result.campaign,
         "spent": dict(zip(names, result.spent, strict=True)),

@@ -60,7 +60,8 @@ def demo(
         "files": {what: str(path) for what, path in files.items()},
     }
     title = f"CIFAR-10-C {shift}: {plural(sources, 'source')} of {plural(samples, 'row')} each"
-    lines = [f"{what}: {path}" for what, path in files.items()]
+    notes = [f"{row.method}: {row.map.note}" for row in result.rows if row.map.note]
+    lines = [*notes, *(f"{what}: {path}" for what, path in files.items())]
     show(as_json, document, _table(title, result), *lines[:-1], f"{lines[-1]} (of this demo alone)")
 
 
@@ -73,8 +74,9 @@ def _table(title: str, result: Demo) -> Table:
         caption="T: temperature. ECE: mean gap between confidence and accuracy. Brier: mean "
         "squared error of the confidence. AURC: mean error rate of the most confident rows, over "
         "all numbers of them (after). Lower is better; read all. ε: charged to each source. "
-        "Exact fit: ECE and Brier when the same rows are used without noise, which only public "
-        "data like these allow.",
+        "Methods have the options that `privcal calibrate` has by default (a study has the "
+        "paper's). Exact fit: ECE and Brier when the same rows are used without noise, and any "
+        "temperature from 0.05 to 20, which only public data like these allow.",
     )
     for row in result.rows:
         temperature = _temperature(row.map)
@@ -94,6 +96,7 @@ def _facts(row: Row) -> dict[str, Any]:
     return {
         "method": row.method,
         "temperature": _temperature(row.map),
+        "note": row.map.note,
         "epsilon_spent": row.spent,
         "before": row.before.to_dict(),
         "after": row.after.to_dict(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -69,5 +70,8 @@ Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.
 
 
 def words(text: str | None) -> list[str] | None:
-    """The words of an option like `a,b,c`."""
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+    """The words of an option like `a,b,c`; a comma in brackets, as in `a(x=1,y=2),b`, is a word's own."""
+    if text is None:
+        return None
+    parted = re.split(r",(?![^()]*\))", text)
+    return [word.strip() for word in parted if word.strip()]

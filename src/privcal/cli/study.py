@@ -31,7 +31,9 @@ def run(
             "the paper's for the data set."
         ),
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Some methods, as a,b,c.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Some methods, as a,b,c; with options as a(x=1),b.")
+    ] = None,
     shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
     trials: Annotated[int, typer.Option(help="Random splits for each setting.")] = 500,
     seed: Annotated[int, typer.Option(help="For splits and simulated noise.")] = 0,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
 from privcal.methods.search import TemperatureSearch
 from privcal.queries import Gap
@@ -17,6 +16,9 @@ from privcal.queries import Gap
 class AccT(TemperatureSearch):
     """Asks for the gap between accuracy and mean confidence, and makes it small."""
 
+    iterations: int = 4
+    bounds: tuple[float, float] = (0.5, 6.0)
+    spacing: str = "log"
+
     def run(self, batch: Batch) -> Rounds:
-        temperatures = yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0]))
-        return [TemperatureMap(t) for t in temperatures]
+        return (yield from self.least(batch, Gap(), lambda gap: np.abs(gap[:, 0])))

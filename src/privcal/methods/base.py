@@ -267,7 +267,7 @@ def make(name: str, **options: Any) -> Method:
     Examples
     --------
     >>> make("ece-t", bins=10)
-    EceT(iterations=5, bounds=(0.5, 3.0), search='golden', bins=10)
+    EceT(iterations=3, bounds=(0.5, 3.0), search='golden', spacing='linear', bins=10)
     >>> make("ece-t", bins=0)
     Traceback (most recent call last):
     ...

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
 from privcal.methods.search import TemperatureSearch
 from privcal.queries import BinnedGap
@@ -29,5 +28,4 @@ class EceT(TemperatureSearch):
 
     def run(self, batch: Batch) -> Rounds:
         query = BinnedGap(bins=self.bins)
-        temperatures = yield from self.least(batch, query, lambda gaps: np.abs(gaps).sum(axis=1))
-        return [TemperatureMap(t) for t in temperatures]
+        return (yield from self.least(batch, query, lambda gaps: np.abs(gaps).sum(axis=1)))

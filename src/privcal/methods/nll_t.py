@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privcal.checks import number
-from privcal.maps import TemperatureMap
 from privcal.methods.base import Batch, Rounds, register
 from privcal.methods.search import TemperatureSearch
 from privcal.queries import Nll
@@ -23,5 +22,4 @@ class NllT(TemperatureSearch):
         object.__setattr__(self, "clip", Nll(clip=number("clip", self.clip)).clip)
 
     def run(self, batch: Batch) -> Rounds:
-        temperatures = yield from self.least(batch, Nll(clip=self.clip), lambda nll: nll[:, 0])
-        return [TemperatureMap(t) for t in temperatures]
+        return (yield from self.least(batch, Nll(clip=self.clip), lambda nll: nll[:, 0]))

@@ -88,12 +88,17 @@ def _with_default(field: Field[Any]) -> str:
     if field.default is MISSING and field.default_factory is MISSING:
         return f"{field.name} (required)"
     factory = field.default_factory
-    return f"{field.name}={_written(field.default if factory is MISSING else factory())}"
+    return f"{field.name}={written(field.default if factory is MISSING else factory())}"
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as `parse` reads it.
+
+    >>> written((0.5, 6.0))
+    '0.5,6'
+    """
     if isinstance(value, tuple):
-        return ",".join(map(_written, value))
+        return ",".join(map(written, value))
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

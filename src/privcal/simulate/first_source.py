@@ -20,7 +20,7 @@ from privcal.scores import BoolArray, FloatArray
 from privcal.simulate import answers
 from privcal.simulate.splits import Splits
 
-ECE_T = EceT(iterations=5, bounds=(0.5, 3.0), bins=15)
+ECE_T = EceT(iterations=5, bounds=(0.5, 3.0), spacing="linear", bins=15)
 """With the paper's options, whatever those of a calibration are."""
 
 

@@ -273,7 +273,7 @@ class Split(HeldOut):
     def sums(self, ask: Ask) -> FloatArray:
         """The sums over all private rows without noise, (trials, length), in grid points."""
         wanted = ask.temperatures
-        if wanted is not None and len(np.unique(wanted)) > _FEW_TEMPERATURES:
+        if wanted is not None and len(np.unique(wanted)) > _FEW_TEMPERATURES and _in_tables(wanted):
             return self.of.tabulated_sums(ask.query, wanted, self.private_rows)
         return by_temperature(
             ask,
@@ -289,7 +289,7 @@ class Split(HeldOut):
     def gaps(self, temperatures: FloatArray) -> tuple[FloatArray, FloatArray] | None:
         different = np.unique(temperatures)
         if len(different) > _FEW_TEMPERATURES:
-            if different[0] < TABULATED[0] or different[-1] > TABULATED[-1]:
+            if not _in_tables(different):
                 return None
             return self.of.tabulated_gaps(temperatures, [self.private_rows])[self.private_rows]
         gaps, squares = np.empty((self.trials, BINS)), np.empty(self.trials)
@@ -297,6 +297,11 @@ class Split(HeldOut):
             some = temperatures == temperature
             gaps[some], squares[some] = self.of.gaps_at(float(temperature), self.column, some)
         return gaps, squares
+
+
+def _in_tables(temperatures: FloatArray) -> bool:
+    """Whether all of these lie within `TABULATED`."""
+    return bool(TABULATED[0] <= temperatures.min() and temperatures.max() <= TABULATED[-1])
 
 
 def _room(scores: Scores | Tables, private_rows: int) -> tuple[int, int]:

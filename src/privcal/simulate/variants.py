@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcal import methods
-from privcal.errors import InputError
+from privcal.methods.options import written
 
 UNCALIBRATED = "uncalibrated"
 ONE_SOURCE = "one-source"
@@ -20,16 +20,34 @@ PUBLIC = "public"
 class Variant:
     """A method with its options; `str` of it is its name in tables, figures and files.
 
-    >>> str(Variant("ece-t", (("bins", 30),)))
-    'ece-t(bins=30)'
+    >>> str(Variant("acc-t", (("bounds", (0.5, 6.0)), ("iterations", 4))))
+    'acc-t(bounds=0.5,6, iterations=4)'
     """
 
     method: str
     options: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        inner = ", ".join(f"{name}={_text(value)}" for name, value in self.options)
+        inner = ", ".join(f"{name}={written(value)}" for name, value in self.options)
         return f"{self.method}({inner})" if inner else self.method
+
+    @classmethod
+    def read(cls, text: str) -> Variant:
+        """The variant of that name: a method, with options as `--option` takes them in brackets.
+
+        >>> Variant.read("acc-t(bounds=0.5,6, iterations=4)")
+        Variant(method='acc-t', options=(('bounds', (0.5, 6.0)), ('iterations', 4)))
+        """
+        method, bracket, inner = text.partition("(")
+        if not bracket or not inner.endswith(")"):
+            return cls(text)
+        options: list[str] = []
+        for part in inner[:-1].split(","):
+            if options and "=" not in part:
+                options[-1] += f",{part}"  # a comma within a value
+            else:
+                options.append(part)
+        return cls(method, tuple(methods.parse_options(method, options).items()))
 
     @property
     def names(self) -> list[str]:
@@ -41,24 +59,13 @@ class Variant:
 
     def text(self, option: str) -> str:
         """An option's value as tables and figures say it."""
-        return _text(self.value(option))
+        return written(self.value(option))
 
     @property
     def public_rows(self) -> int | None:
         """The number of public rows that the method is given; None where it has none."""
         rows: int | None = dict(self.options).get(PUBLIC)
         return rows
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the options are those that the method has anyway."""
-        if not self.options:
-            return True
-        try:
-            usual = methods.make(self.method)
-        except InputError:
-            return False
-        return all(getattr(usual, name, None) == value for name, value in self.options)
 
 
 def with_public(method: str, rows: int) -> Variant:
@@ -69,7 +76,3 @@ def with_public(method: str, rows: int) -> Variant:
 def takes_public(method: str) -> bool:
     """Whether a registered method has a use for public rows."""
     return methods.find(method).takes_public
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

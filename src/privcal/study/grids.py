@@ -13,6 +13,8 @@ from privcal import methods
 from privcal.checks import known, whole
 from privcal.documents import read_toml
 from privcal.errors import InputError
+from privcal.methods.base import Method
+from privcal.methods.search import TemperatureSearch
 from privcal.privacy.epsilon import to_nano
 from privcal.simulate.variants import (
     ONE_SOURCE,
@@ -25,6 +27,12 @@ from privcal.simulate.variants import (
 
 PAPERS_SWEEPS = ("sources", "samples", "epsilon")
 SWEEPS = (*PAPERS_SWEEPS, "skew")
+
+PAPERS_SEARCH: dict[str, Any] = {"iterations": 5, "bounds": (0.5, 3.0), "spacing": "linear"}
+"""The paper's search for a temperature: a study's, where a variant does not say otherwise.
+
+(`calibrate` has another by default: see `privcal.methods.search`.)
+"""
 
 OWN_FITS = {ONE_SOURCE: "accuracy", "one-source-nll": "nll", ONE_SOURCE_ECE: "ece"}
 """What one owner fits to its own rows: exactly by accuracy or NLL, and as the paper seems to do it."""
@@ -101,29 +109,57 @@ FACTOR_VARIANTS = [
     ),
     *(Variant("nll-t", (("clip", clip),)) for clip in (5.0, 10.0, 20.0)),
     *(Variant("ece-t", (("search", search),)) for search in ("golden", "grid")),
+    *(
+        Variant(name, (("bounds", bounds),))
+        for name in ("acc-t", "nll-t", "ece-t")
+        for bounds in ((0.5, 3.0), (0.5, 4.0), (0.5, 6.0), (0.25, 8.0))
+    ),
 ]
 """The methods that `--grid factors` runs, each with the option it varies."""
+
+
+def make(variant: Variant, **more: Any) -> Method:
+    """The method of a variant: what it does not say is as in the paper."""
+    searches = issubclass(methods.find(variant.method), TemperatureSearch)
+    usual = PAPERS_SEARCH if searches else {}
+    return methods.make(variant.method, **{**usual, **dict(variant.options), **more})
+
+
+def is_usual(variant: Variant) -> bool:
+    """Whether its options are those that a study gives the method anyway."""
+    if not variant.options:
+        return True
+    try:
+        usual = make(Variant(variant.method))
+    except InputError:
+        return False
+    return all(getattr(usual, name, None) == value for name, value in variant.options)
 
 
 def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> list[Variant]:
     """What a study runs: the methods named, or all of them; for `factors`, its variants.
 
+    A name may carry options, as `acc-t(bounds=0.5,6)`: such variants come last, as they were named.
     With public rows, a method that has a use for them runs without them and with them.
     """
     if grid == FACTORS:
         every = [*FACTOR_VARIANTS, *(Variant(name) for name in (UNCALIBRATED, *OWN_FITS))]
-        return [v for v in every if names is None or v.method in names]
+        return [v for v in every if names is None or {v.method, str(v)} & set(names)]
     every_name = methods.names()
     after = every_name.index(ONE_SOURCE) if ONE_SOURCE in every_name else 0
     every_name[after : after + 1] = OWN_FITS
-    for name in names or ():
-        known("method", name, every_name)
+    named = [Variant(name) if name in every_name else Variant.read(name) for name in names or ()]
+    for variant in named:
+        known("method", variant.method, every_name)
     chosen = []
     for name in every_name if names is None else [n for n in every_name if n in names]:
         chosen.append(Variant(name))
         if public_rows and name not in OWN_FITS and takes_public(name):
             chosen.append(with_public(name, public_rows))
-    return chosen
+    with_options = [variant for variant in dict.fromkeys(named) if variant.options]
+    for variant in with_options:
+        make(variant)  # whatever is wrong with its options is said now
+    return chosen + with_options
 
 
 def read_grid(name: str) -> list[Setting]:

@@ -15,7 +15,7 @@ from privcal.scores import FloatArray
 from privcal.simulate.archive import CLEAN
 from privcal.simulate.unlike import MIXED
 from privcal.simulate.variants import Variant
-from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS, Setting
+from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS, Setting, is_usual
 from privcal.study.paper.match import Differs, made_here, match_data, match_study, stated_severity
 from privcal.study.paper.reported import METHODS, Reported
 
@@ -221,6 +221,6 @@ def paper_first(methods: Sequence[str]) -> list[str]:
 def defaults(variants: Sequence[Variant]) -> list[Variant]:
     """For each method the variant with its usual options, or else its first."""
     chosen: dict[str, Variant] = {}
-    for variant in sorted(variants, key=lambda v: not v.is_default):
+    for variant in sorted(variants, key=lambda v: not is_usual(v)):
         chosen.setdefault(variant.method, variant)
     return [chosen[method] for method in paper_first([v.method for v in variants])]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcal import methods
 from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
@@ -30,6 +29,7 @@ from privcal.study.grids import (
     HETEROGENEOUS,
     OWN_FITS,
     Setting,
+    make,
     most_rows,
     read_grid,
     variants,
@@ -84,7 +84,8 @@ def run(
         default the paper's for the data set, or the one of its two that suits the rows (see
         `privcal.study.paper.match.grid_for`).
     methods, shifts
-        Some of them; by default all.
+        Some of them; by default all. A method may have options, as `acc-t(bounds=0.5,6)`; what
+        they do not say is as in the paper.
     trials
         Random splits for each setting.
     public_rows
@@ -219,10 +220,10 @@ def _run(
     task: ShiftTask, variant: Variant, splits: dict[Setting, Split]
 ) -> dict[Setting, Measured]:
     """One method at all settings."""
-    options = dict(variant.options)
+    public = {}
     if variant.public_rows:
-        options[PUBLIC] = _public(task.archive, task.public_rows, task.seed)[1]
-    method = methods.make(variant.method, **options)
+        public[PUBLIC] = _public(task.archive, task.public_rows, task.seed)[1]
+    method = make(variant, **public)
     measured = {}
     for setting, split in splits.items():
         rng = stream(task.seed, task.shift, variant, *_key(setting))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from privcal.files import replacing
 from privcal.simulate.measure import Measured
 from privcal.simulate.variants import Variant, with_public
 from privcal.study.exact import EXACT
-from privcal.study.grids import FACTOR_VARIANTS, Setting
+from privcal.study.grids import Setting
 from privcal.study.results import Results
 
 if TYPE_CHECKING:
@@ -185,11 +186,20 @@ def load(folder: str | Path) -> Results:
 
 
 def _variants(config: dict[str, Any]) -> list[Variant]:
-    """The variants of a study, found by their names among all that a study can have run."""
+    """The variants of a study, read back from their names."""
     names = config["methods"]
     public = (with_public(name, config.get("public_rows", 0)) for name in names)
-    known = {str(variant): variant for variant in (*FACTOR_VARIANTS, *public)}
-    return [known.get(name, Variant(name)) for name in names]
+    known = {str(variant): variant for variant in public}
+    return [known.get(name) or _variant(name) for name in names]
+
+
+def _variant(name: str) -> Variant:
+    """What cannot be read, of a method that is gone perhaps, is a method of that name."""
+    with suppress(InputError):
+        variant = Variant.read(name)
+        if str(variant) == name:
+            return variant
+    return Variant(name)
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -324,7 +324,7 @@ def _option(
     """An option's values along x, at the middle ε and without noise."""
     sweep = "epsilon" if "epsilon" in results.sweeps else results.sweeps[0]
     values = list(dict.fromkeys(v.value(option) for v in variants))
-    numbers = not any(isinstance(value, str) for value in values)
+    numbers = all(isinstance(value, (int, float)) for value in values)
     ticks = {value: float(value) if numbers else float(i) for i, value in enumerate(values)}
     looks = styles([Variant(method) for method in dict.fromkeys(v.method for v in variants)])
     shown = ""

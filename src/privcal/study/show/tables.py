@@ -27,6 +27,7 @@ OPTION_WORDS = {
     "bins": "more bins",
     "clip": "higher sensitivity (clip of the NLL)",
     "search": "golden section or grid search, with as many questions",
+    "bounds": "a wider range of temperatures",
 }
 """The paper's words for the options it discusses; any other option goes by its own name."""
 
