@@ -14,7 +14,7 @@ from privcal.scores import FloatArray, IntArray
 from privcal.simulate.measure import BINS, HeldOut, Measured, Trials, measures, row_by_row
 from privcal.simulate.ranks import tied_aurc
 
-_BIN_PARTS = 24
+_BIN_PARTS = 48
 """Parts of a bin, for the order of its rows where a map leaves them as they were."""
 
 
