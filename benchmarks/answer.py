@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.data import synthetic
+from benchmarks.kernels import NAMES, by_kernel, kernels
 from benchmarks.paired import Seconds, ratio, take_turns
 from privcal import Ledger, Policy, Scores, Source
 from privcal.privacy.epsilon import to_nano
@@ -42,7 +43,12 @@ def run() -> None:
             "answer, ledger in memory": _asker(Source(scores, POLICY, ledger=None)),
             "of it: ledger on disk": _charger(_ledger(folder, "alone")),
             "of it: noise": _drawer(),
-            "of it: exact sum": lambda: QUERY.contributions(scores).sum(QUERY.length),
+            **{
+                f"of it: exact sum, {NAMES[kernel]}": by_kernel(
+                    kernel, lambda: QUERY.contributions(scores).sum(QUERY.length)
+                )
+                for kernel in kernels()
+            },
             "floor: one bare commit": lambda: bare.execute("INSERT INTO t VALUES (1)"),
         }
         for call in contestants.values():

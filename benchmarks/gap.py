@@ -54,10 +54,8 @@ def run() -> None:
             for name in times
         ),
     )
-    for k in kernels():
-        report.at_most(
-            f"{NAMES[k]}: time over its bare pass", times[f"gap query, {NAMES[k]}"], 1.2, "x"
-        )
+    ours = next(iter(times))  # with the kernel in use
+    report.at_most("time over the bare pass of the same kernel", times[ours], 1.2, "x")
 
 
 def _bare(

@@ -24,7 +24,7 @@ LIBRARY = Path(__file__).with_name("libcompiled.so")
 SETS = ("generic", "avx2", "avx512")
 """The instruction sets, in the order of the C file; all give the same bits."""
 
-_TYPES = {("f4", "f4"): 0, ("f4", "f8"): 1, ("f8", "f8"): 2}
+_TYPES = {"ff": 0, "fd": 1, "dd": 2}  # given and working precision, by NumPy's letters
 _KERNELS = ("c", "numpy")
 
 
@@ -62,18 +62,19 @@ def sums(
     """
     library = _library()
     assert library is not None
-    assert all(a is None or a.flags.c_contiguous for a in (out, top, without))
-    instructions = instructions or instruction_sets()[-1]
+    assert out.flags.c_contiguous
+    first, line = out.ctypes.data, out.strides[0]
     library.privcal_sums(
-        SETS.index(instructions),
+        SETS.index(instructions or instruction_sets()[-1]),
         _types(array, work),
-        _address(array),
+        array.ctypes.data,
         array.strides[0],
         *array.shape,
-        _address(top),
-        _address(without),
+        None if top is None else top.ctypes.data,
+        None if without is None else without.ctypes.data,
         beta,
-        *(_address(line) for line in (*out, *[None] * (3 - len(out)))),
+        first,
+        *((first + line, first + 2 * line) if len(out) == 3 else (None, None)),
     )
 
 
@@ -108,8 +109,4 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _types(array: npt.NDArray[Any], work: np.dtype[Any]) -> int | None:
-    return _TYPES.get((array.dtype.str[1:], work.str[1:]))
-
-
-def _address(array: npt.NDArray[Any] | None) -> int | None:
-    return None if array is None else int(array.__array_interface__["data"][0])
+    return _TYPES.get(array.dtype.char + work.char)

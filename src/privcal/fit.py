@@ -208,8 +208,8 @@ def _solve(
     separable rows falls off exponentially) every other step halves the bracket instead. With
     `coarse` the first looks are in single precision and only propose where to look next.
 
-    Stops where a Newton step is below the tolerance and a tenth of the step before, or where
-    the bracket is narrower than the tolerance.
+    Stops where a Newton step is below the tolerance and a tenth of the step before, or the next one
+    would be far below it; or where the bracket is narrower than the tolerance.
     """
     below, above = lo, hi  # the root lies between these two, unless it is outside [lo, hi]
     seen_lo = seen_hi = False
@@ -221,7 +221,7 @@ def _solve(
             break
         target = min(max(beta - g / dg, lo), hi)
         last, beta = abs(target - beta), target
-        if last < 1e-4 * beta:
+        if last < 5e-3 * beta:
             break
     for count in range(_MAX_STEPS):
         value, g, dg = slope(beta, False)
@@ -246,7 +246,10 @@ def _solve(
             return beta, value, None
         step = -g / dg if dg > 0 else math.copysign(math.inf, -g)
         target = beta + step
-        if abs(step) <= scale and 10 * abs(step) <= last and below < target < above:
+        # Newton's steps shrink quadratically: after this one the next will be about step³ / last².
+        ahead = abs(step) ** 3 / last**2 if 100 * abs(step) <= last else math.inf
+        near = (abs(step) <= scale and 10 * abs(step) <= last) or ahead <= scale / 100
+        if near and below < target < above:
             # The objective at the target, to third order in the step.
             return target, value + g * step + dg * step * step / 2, None
         if abs(step) < scale:  # near enough, if the sign changes within the tolerance

@@ -7,33 +7,43 @@ With z = logit − top logit of its row and β = 1/T, everything is made of the 
 confidence is 1/S0, the log-likelihood of label y is βz_y − log S0, and their derivatives in β
 follow from S1 and S2. The top class contributes exactly 1 to S0, so nothing overflows.
 
-Rows are worked in blocks that stay in cache, on a few threads (NumPy releases the GIL), with
-no second (n, m) array.
+Rows are worked in blocks, on a few threads, with no second (n, m) array. The sums are taken by NumPy,
+or by C where that is built (`privcal.compiled`): several times as fast, and no other way of asking.
 
 A row's value is a function of that row alone
 ---------------------------------------------
 To the last bit, whatever block, batch or thread the row is in and wherever it lies. Privacy rests
-on this.
+on this. The two kernels may differ in last bits; which one works is decided by what is installed and by
+PRIVCAL_KERNEL, never by rows, so neighbouring data are summed by the same one.
 
-Proof. A block is worked in the first rows of scratch arrays made here, so whatever the layout of
-the outputs it is aligned and C-contiguous, one row after the other, and so is every array of one
-number for each row. Two kinds of things are done to it.
+Proof. Elementwise +, −, ·, / and casts are rounded as IEEE 754 says; only the numbers themselves count.
+So it is the same whether z is computed here, in scratch arrays, or in C. What is left are exp and log,
+and the order of adding.
 
-*Elementwise.* +, −, ·, / and casts are rounded as IEEE 754 says; only the numbers themselves count.
-exp and log are not, and NumPy has several of each, with SIMD and without. But in a C-contiguous
-array one of them does all the numbers, the last few in masked registers, each lane by itself: a
-number gives the same bits alone, among others and at the end.
+*NumPy: exp, and for both kernels log.* A block is worked in the first rows of scratch arrays made
+here, so whatever the layout of the outputs it is aligned and C-contiguous, one row after the other, and
+so is every array of one number for each row. NumPy has several exp and log, with SIMD and without.
+But in a C-contiguous array one of them does all the numbers, the last few in masked registers, each
+lane by itself: a number gives the same bits alone, among others and at the end.
 
-*Sums along a row* (`row_sums`). einsum adds a contiguous run of numbers in an order that their count
+*NumPy: sums along a row* (`row_sums`). einsum adds a contiguous run of numbers in an order that their count
 decides, not their address. But it cuts a lone row where NumPy's buffer ends, after 8,192 numbers,
 and the rows of a larger block nowhere. So rows are cut here, after every 4,096 columns, which leaves
 it nothing to cut; the sums of those runs are summed in the same way, and what is left over is added.
 The number of columns alone decides the order. (A matrix product would not do: its last bits
-change with the shape.) ∎
+change with the shape.)
 
-NumPy promises neither, so the tests look at the bits: of exp and log at all short lengths, and of
-everything here for numbers of classes on both sides of each of these widths, from one row to two
-blocks and a row, also with NumPy's SIMD disabled.
+*C* (`compiled.c`). exp is written out in +, −, · and operations on bits, and the compiler may neither
+reorder them nor contract two into one. With up to 32 columns a row is added up in a lane of its own, from
+the first column to the last; a lane never meets another, and lanes without a row are not read. With
+more, column j is added in lane j mod 16 (of double: 8), lanes without a column get exactly 0, and
+the lanes are added in a fixed tree. So the number of columns alone decides the order, and the
+instruction set nothing at all. ∎
+
+NumPy promises neither of its two, so the tests look at the bits, with both kernels: of exp and log at all
+short lengths, and of everything here for numbers of classes on both sides of each of these widths,
+from one row to two blocks and a row, also with NumPy's SIMD disabled, and with each instruction set
+of the C kernel.
 """
 
 from __future__ import annotations
