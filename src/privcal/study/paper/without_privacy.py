@@ -236,11 +236,13 @@ def _wider_ranges(factors: Results | None) -> Iterator[str]:
     varied = [v for v in factors.variants if "bounds" in v.names]
     for method in dict.fromkeys(v.method for v in varied):
         curves = {
-            v.text("bounds"): factors.curve(v, "epsilon") for v in varied if v.method == method
+            "[{:g}, {:g}]".format(*v.value("bounds")): factors.curve(v, "epsilon")
+            for v in varied
+            if v.method == method
         }
         middle = next(iter(curves.values())).middle
         if middle is None:
             return
         where = point("epsilon", next(iter(curves.values())).x[middle])
-        figures = ", ".join(f"[{b}] {figure_at(c, middle)}" for b, c in curves.items())
+        figures = ", ".join(f"{b} {figure_at(c, middle)}" for b, c in curves.items())
         yield f"private {method} at {where}, {factors.constants('epsilon')}, by range: {figures}"
