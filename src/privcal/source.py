@@ -27,7 +27,7 @@ from privcal.scores import FloatArray, IntArray, Scores
 
 LOCAL_BOUNDS = (0.5, 3.0)
 """The paper's range of temperatures, for the owner's own fit: on a handful of rows a wider one is
-no better (`one-source` in docs/paper.md)."""
+no better."""
 
 
 @dataclass(frozen=True)

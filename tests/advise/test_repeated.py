@@ -229,7 +229,7 @@ def test_with_a_third_of_new_people_a_budget_for_each_halves_the_error() -> None
 def test_a_gain_within_the_monte_carlo_error_is_no_reason_for_a_budget_for_each(
     archive: Path,
 ) -> None:
-    common: dict[str, Any] = {"sources": 80, "epsilon": 3, "campaigns": 6, "new_people": 0.25}
+    common: dict[str, Any] = {"sources": 60, "epsilon": 3, "campaigns": 6, "new_people": 0.25}
     for trials, recommended in ((2, "population"), (10, "person")):
         several = plan(archive, trials=trials, **common).repeated
         assert several is not None

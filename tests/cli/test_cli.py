@@ -116,6 +116,36 @@ def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 10**9
 
 
+@pytest.mark.parametrize(("over", "at_end"), [(1.0, False), (12.0, True)])
+def test_calibrate_says_when_its_answer_lies_at_the_end_of_the_range(
+    run: Any, tmp_path: Path, over: float, at_end: bool
+) -> None:
+    """To people and in JSON, in one sentence, with the option and the price; else not a word."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(3000, 3))
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (p.cumsum(axis=1) < rng.random((3000, 1))).sum(axis=1)
+    np.savez(tmp_path / "a.npz", logits=over * logits, labels=labels)
+    policy = tmp_path / "policy.toml"
+    policy.write_text("epsilon = 100.0\n")
+    args = ("calibrate", tmp_path / "a.npz", *NEW, "--policy", policy, "--epsilon", 100)
+    args = (*args, "--campaign", "c", "--out")
+    code, told, stderr = run(*args, tmp_path / "map.json")
+    assert code == 0, stderr
+    told = " ".join(told.split())
+    sentence = (
+        "The search never left the upper end of its range, T from 0.5 to 6, so the best temperature "
+        "may lie above it; to look there, start another campaign with a wider range, such as the "
+        "option bounds=0.5,12, which costs its epsilon again."
+    )
+    assert (sentence in told) == at_end
+    assert ("at the upper end of the range searched, from 1 of 1 source" in told) == at_end
+    assert ("range" in told) == at_end
+    _, stdout, _ = run(*args, tmp_path / "again.json", "--json")
+    note = json.loads(stdout)["note"]
+    assert note == (f"t{sentence[1:-1]}" if at_end else None)
+
+
 def test_a_second_run_is_refused_by_the_ledgers_until_the_owner_raises_the_budget(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
