@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def _seconds(call: Call, repeats: int) -> float:
 
 def _exponent(costs: list[float]) -> float:
     """The median of log2 of what each doubling costs."""
-    return statistics.median(math.log2(b / a) for a, b in zip(costs, costs[1:], strict=False))
+    return statistics.median(math.log2(b / a) for a, b in pairwise(costs))
 
 
 # --- what is done ------------------------------------------------------------------------
