@@ -8,7 +8,7 @@ from importlib import import_module
 from benchmarks import report
 
 NAMES = (
-    *("fit", "gap", "ece", "answer", "persons"),
+    *("fit", "gap", "ece", "answer", "persons", "growth"),
     *("study", "sketch", "liars", "ranges", "federation", "corruptions"),
 )
 

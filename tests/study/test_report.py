@@ -65,7 +65,7 @@ def words(svg: str) -> list[str]:
 
 
 def test_every_shift_has_its_figure_in_both_formats(folder: Path, tmp_path: Path) -> None:
-    paths = draw(load(folder), tmp_path / "new" / "figures")
+    paths = draw(load(folder), tmp_path / "new" / "figures", jobs=1)
     assert [p.name for p in paths] == [
         f"{name}.{ending}"
         for name in ("mean", "overview", "shift-motion_blur", "shift-clean")
@@ -82,6 +82,31 @@ def test_every_shift_has_its_figure_in_both_formats(folder: Path, tmp_path: Path
     assert sorted(p.name for p in (tmp_path / "new" / "figures").iterdir()) == sorted(
         p.name for p in paths
     )
+
+
+def test_two_processes_draw_the_very_files_that_one_draws(folder: Path, tmp_path: Path) -> None:
+    one, two = (draw(load(folder), tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert [path.name for path in one] == [path.name for path in two]
+    for alone, shared in zip(one, two, strict=True):
+        assert alone.read_bytes() == shared.read_bytes()
+
+
+def test_interrupted_drawing_leaves_the_pictures_that_are_finished(
+    folder: Path, tmp_path: Path
+) -> None:
+    told = []
+
+    def interrupt(name: str | None, done: int, total: int) -> None:
+        told.append((name, done, total))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        draw(load(folder), tmp_path, jobs=1, progress=interrupt)
+    assert told == [(None, 0, 4), ("mean", 1, 4), ("overview", 2, 4)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("mean.png", "mean.svg", "overview.png", "overview.svg")
+    ]
 
 
 def test_the_same_results_give_the_same_drawing(tmp_path: Path) -> None:

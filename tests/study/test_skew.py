@@ -68,7 +68,7 @@ def test_the_sweep_is_run_and_shown_like_the_others(archive: Path, tmp_path: Pat
     results = load(tmp_path / "s")
     assert results.sweeps == ["skew"]
     assert results.fixed("skew") == {"sources": 4, "samples": 10, "epsilon": 1.0}
-    assert len(draw(results, tmp_path / "figures")) == 10
+    assert len(draw(results, tmp_path / "figures", jobs=1)) == 10
     assert "log-normal" in write(results, tmp_path / "r.html").read_text("utf-8")
 
 

@@ -171,7 +171,14 @@ def figures(
     from privcal.study.store import load
 
     target = out or folder / "figures"
-    paths = draw(load(folder), target)
+    results = load(folder)
+    with progress_bar() as bar:
+        task = bar.add_task("drawing", total=None)
+
+        def progress(name: str | None, done: int, total: int) -> None:
+            bar.update(task, description=name or "drawing", completed=done, total=total)
+
+        paths = draw(results, target, progress=progress)
     document = {"files": [str(path) for path in paths]}
     show(as_json, document, f"{len(paths)} pictures in {target}")
 

@@ -31,6 +31,10 @@ from privcal.simulate.unlike import draw_sources
 _FEW_TEMPERATURES = 64
 """Up to so many different temperatures at once, each is computed exactly."""
 
+_IN_CACHE = 1 << 15
+"""Private rows that are worked on at once, in as many trials as that makes: all that is computed of
+them stays in cache."""
+
 
 class Splits(Trials):
     """All trials of one shift, from the private rows of each."""
@@ -50,11 +54,7 @@ class Splits(Trials):
         self.trials = len(order)
         self.first = first
         """The size of each trial's first source, where sources are not alike."""
-        # Kept between gathers: fresh memory for each would cost more than the gather.
-        self._numbers, self._cells = np.empty(order.shape), np.empty_like(order)
-        self._starts = np.array([0, *self.prefixes[:-1]])
-        self._begins: dict[int, IntArray] = {}
-        self._sums: dict[Query, IntArray] = {}
+        self._sums: dict[Query, FloatArray] = {}
         self._totals: dict[Query, IntArray] = {}
         self._squares: dict[float, tuple[FloatArray, float]] = {}
 
@@ -100,19 +100,19 @@ class Splits(Trials):
 
     # --- sums over private rows ---------------------------------------------------------
 
-    def sums(self, query: Query) -> IntArray:
-        """Integer sums of a query over every trial's prefixes: (trials, prefixes, length)."""
+    def sums(self, query: Query) -> FloatArray:
+        """Sums of a query over every trial's prefixes, (prefixes, trials, length): whole numbers."""
         if query not in self._sums:
             rows = query.contributions(self.scores)
             self._totals[query] = rows.sum(query.length)
             if query.length == 1:
                 parts = self.segment_sums(rows.values[:, 0])[..., None]
             else:
-                parts = np.zeros((self.trials, len(self.prefixes), query.length), np.int64)
+                parts = np.zeros((self.trials, len(self.prefixes), query.length))
                 for r in range(rows.values.shape[1]):
-                    sums = self.cell_sums(rows.cells[:, r], rows.values[:, r], query.length)
-                    parts += sums.astype(np.int64)
-            self._sums[query] = parts.cumsum(axis=1)
+                    parts += self.cell_sums(rows.cells[:, r], rows.values[:, r], query.length)
+            # By prefix, so that a setting's are in one piece.
+            self._sums[query] = np.ascontiguousarray(parts.cumsum(axis=1).swapaxes(0, 1))
         return self._sums[query]
 
     def cell_sums(
@@ -122,26 +122,34 @@ class Splits(Trials):
 
         Whole numbers below 2⁵³ add up exactly in float64, as these do.
         """
-        np.take(cells, self.order, out=self._cells, mode="clip")
-        self._cells += self._segments(length)
-        np.take(values.astype(np.float64), self.order, out=self._numbers, mode="clip")
-        count = self.trials * len(self.prefixes) * length
-        sums = np.bincount(self._cells.ravel(), self._numbers.ravel(), count)
-        return sums.astype(np.float64, copy=False).reshape(self.trials, len(self.prefixes), length)
+        sums = np.empty((self.trials, len(self.prefixes), length))
+        values = values.astype(np.float64)
+        for some, rows, begins in self._chunks(self.prefixes, length):
+            where = cells.take(rows) + begins
+            added = np.bincount(where.ravel(), values.take(rows).ravel(), sums[some].size)
+            sums[some] = added.reshape(sums[some].shape)
+        return sums
 
-    def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def segment_sums(self, values: npt.NDArray[Any]) -> FloatArray:
         """Sums of values within each trial's segment between two prefixes."""
-        buffer = self._cells if values.dtype == self._cells.dtype else self._numbers
-        np.take(values, self.order, out=buffer, mode="clip")
-        return np.asarray(np.add.reduceat(buffer, self._starts, axis=1))
+        sums = np.empty((self.trials, len(self.prefixes)))
+        values = values.astype(np.float64)
+        for some, rows, _ in self._chunks(self.prefixes):
+            np.add.reduceat(values.take(rows), [0, *self.prefixes[:-1]], axis=1, out=sums[some])
+        return sums
 
-    def _segments(self, length: int) -> IntArray:
-        """For each private row of each trial: where the cells of its trial and segment begin."""
-        if length not in self._begins:
-            segment = np.repeat(np.arange(len(self.prefixes)), np.diff([0, *self.prefixes]))
-            trial = np.arange(self.trials)[:, None] * len(self.prefixes)
-            self._begins = {length: (trial + segment) * length}
-        return self._begins[length]
+    def _chunks(
+        self, prefixes: Sequence[int], length: int = 1
+    ) -> Iterator[tuple[slice, IntArray, IntArray]]:
+        """A few trials at a time, their private rows, and for each of these rows where the cells of
+        its trial and its segment between two prefixes begin, if a segment has so many."""
+        most = prefixes[-1]
+        height = min(self.trials, max(1, _IN_CACHE // most))
+        segment = np.repeat(np.arange(len(prefixes)), np.diff([0, *prefixes]))
+        begins = (np.arange(height)[:, None] * len(prefixes) + segment) * length
+        for start in range(0, self.trials, height):
+            some = slice(start, min(start + height, self.trials))
+            yield some, self.order[some, :most], begins[: some.stop - start]
 
     # --- sums over test rows ------------------------------------------------------------
 
@@ -165,7 +173,7 @@ class Splits(Trials):
     ) -> tuple[FloatArray, FloatArray]:
         """What `HeldOut.gaps` gives, at one temperature and for some trials."""
         query = BinnedGap(temperature, BINS)
-        private = self.sums(query)[trials, column]
+        private = self.sums(query)[column, trials]
         if temperature not in self._squares:
             c = kernel.confidence(self.scores.outputs, temperature)
             rows = (c - self.target) ** 2
@@ -185,15 +193,17 @@ class Splits(Trials):
         """
         indices, totals = self.tables.fine_totals(temperatures)
         ends = sorted(set(prefixes))
-        rows = self.order[:, : ends[-1]]
-        c = interpolate(self.tables.confidence, rows, indices)
-        gap = self.target[rows] - c
-        segment = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
-        begins = (np.arange(self.trials)[:, None] * len(ends) + segment) * BINS
-        count = self.trials * len(ends) * BINS
-        binned = np.bincount((begins + bin_index(c, BINS)).ravel(), gap.ravel(), count)
-        private = binned.reshape(self.trials, len(ends), BINS).cumsum(axis=1)
-        squares = np.add.reduceat(gap * gap, [0, *ends[:-1]], axis=1).cumsum(axis=1)
+        private = np.empty((self.trials, len(ends), BINS))
+        squares = np.empty((self.trials, len(ends)))
+        correct = self.target.astype(np.float64)
+        for some, rows, begins in self._chunks(ends, BINS):
+            c = interpolate(self.tables.confidence, rows, indices[some])
+            gap = correct.take(rows) - c
+            cells = bin_index(c, BINS) + begins
+            binned = np.bincount(cells.ravel(), gap.ravel(), private[some].size)
+            private[some] = binned.reshape(private[some].shape)
+            np.add.reduceat(gap * gap, [0, *ends[:-1]], axis=1, out=squares[some])
+        private, squares = private.cumsum(axis=1), squares.cumsum(axis=1)
         return {
             end: (totals[:, :BINS] - private[:, column], totals[:, BINS] - squares[:, column])
             for column, end in enumerate(ends)
@@ -278,7 +288,7 @@ class Split(HeldOut):
         return by_temperature(
             ask,
             self.trials,
-            lambda query, some: self.of.sums(query)[some, self.column].astype(np.float64),
+            lambda query, some: self.of.sums(query)[self.column, some],
         )
 
     def rows(self, trial: int) -> BoolArray:

@@ -134,5 +134,5 @@ def interpolate(
     share = (indices - low)[:, None]
     # One trial reads two lines of the table only, which stay in cache.
     cells = rows + (low * table.shape[1])[:, None]
-    flat = table.ravel()
-    return np.asarray(flat[cells] * (1 - share) + flat[cells + table.shape[1]] * share)
+    line, next_line = table.ravel(), table[1:].ravel()
+    return np.asarray(line.take(cells) * (1 - share) + next_line.take(cells) * share)

@@ -59,6 +59,9 @@ _SHARP = 2.0
 _LEAST_SLOPE = 1e-3
 """Slope that the resulting curve has at least, so that a map always rises."""
 
+_ALONE = 1 << 18
+"""Multiplications in a matrix product that a linear algebra library does on one thread."""
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -255,7 +258,7 @@ class Model:
             (slice(0, knots), density_rows - correct),
             (slice(knots, None), correct),
         ):
-            sums = part @ self._sums
+            sums = _product(part, self._sums)
             hats, by_shape, pairs = np.split(sums, [knots, knots * (1 + self.shapes)], axis=1)
             expected[:, half] = hats
             jacobian[:, half, curve:-1] = by_shape.reshape(runs, knots, self.shapes)
@@ -263,7 +266,7 @@ class Model:
             sampling[:, half, half] = pairs.reshape(runs, knots, knots)
         jacobian[:, :, -1] = _LOG_ROWS * expected
         # What a change of the curve moves from wrong to correct.
-        moved = ((correct * (1 - state.p)) @ self._of_curve).reshape(runs, knots, curve)
+        moved = _product(correct * (1 - state.p), self._of_curve).reshape(runs, knots, curve)
         by_ab = np.stack([state.slope[:, None] * moved[:, :, 0], moved[:, :, 1]], axis=2)
         moved[:, :, :2] = by_ab @ state.mix
         jacobian[:, knots:, :curve] = moved
@@ -278,18 +281,18 @@ class Model:
     def state(self, z: FloatArray, log_rows: FloatArray) -> State:
         """What the unit coordinates z (B, size) stand for."""
         prior, curve = self.prior, 2 + self.bends
-        log_density = self.log_density + z[:, curve:-1] @ self.shape.T
+        log_density = self.log_density + _product(z[:, curve:-1], self.shape.T)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         density /= density.sum(axis=1, keepdims=True)
-        mean_shape = density @ self.shape
+        mean_shape = _product(density, self.shape)
         drift = np.zeros(len(z))
         drift_by_shape = np.zeros_like(mean_shape)
         if prior.clean is not None:
             mean_score = density @ self.grid
             below = prior.clean - mean_score
             drift = np.logaddexp(0, _SHARP * below) / _SHARP  # max(0, below), smoothly
-            by_shape = mean_score[:, None] * mean_shape - density @ (
-                self.grid[:, None] * self.shape
+            by_shape = mean_score[:, None] * mean_shape - _product(
+                density, self.grid[:, None] * self.shape
             )
             drift_by_shape = sigmoid(_SHARP * below)[:, None] * by_shape
         (mean_a, sd_a), (mean_b, sd_b) = prior.slope, prior.level
@@ -305,7 +308,7 @@ class Model:
             [prior.slope_drift / np.cosh(drift) ** 2, fall + spread * unit_b], axis=1
         )
         slope = np.exp(alpha)
-        eta = slope[:, None] * self.grid + level[:, None] + z[:, 2:curve] @ self.bend.T
+        eta = slope[:, None] * self.grid + level[:, None] + _product(z[:, 2:curve], self.bend.T)
         rows = np.exp(np.clip(log_rows + _LOG_ROWS * z[:, -1], -50, 50))
         return State(
             eta, sigmoid(eta), density, rows, slope, mix, by_drift, mean_shape, drift_by_shape
@@ -428,6 +431,15 @@ class Posterior:
         """The map of each run, for scores taken at `temperature`."""
         scores = tuple(self.model.grid[::2].tolist())
         return [CurveMap(temperature, scores, tuple(run)) for run in self.curve[:, ::2].tolist()]
+
+
+def _product(a: FloatArray, b: FloatArray) -> FloatArray:
+    """a @ b, a few rows at a time: threads for products this small wait for each other longer than
+    they work."""
+    rows = max(1, _ALONE // b.size)
+    if len(a) <= rows:
+        return np.asarray(a @ b)
+    return np.concatenate([a[start : start + rows] @ b for start in range(0, len(a), rows)])
 
 
 def sigmoid(x: FloatArray) -> FloatArray:

@@ -50,7 +50,7 @@ def work(
 @contextmanager
 def _workers(context: Any, jobs: int, args: tuple[Any, ...]) -> Iterator[list[Any]]:
     workers = [context.Process(target=_worker, args=args, daemon=True) for _ in range(jobs)]
-    with _one_thread_each():
+    with _environment():
         for worker in workers:
             worker.start()
     try:
@@ -61,15 +61,22 @@ def _workers(context: Any, jobs: int, args: tuple[Any, ...]) -> Iterator[list[An
             worker.join()
 
 
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started here do linear algebra on one thread: they share the cores already.
+_SETTINGS = {
+    # Linear algebra on one thread: the processes share the cores already.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # Memory that was freed is used again, not given back and asked for anew with every array: that
+    # takes longer than most of the arithmetic. (Bytes; the C library of Linux reads these.)
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
+"""What libraries read when they are loaded, before any code of ours runs in a process."""
 
-    The library reads these when it is loaded, before any code of ours runs there.
-    """
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Processes started here have `_SETTINGS`."""
+    before = {name: os.environ.get(name) for name in _SETTINGS}
+    os.environ.update(_SETTINGS)
     try:
         yield
     finally:

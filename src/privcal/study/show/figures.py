@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from privcal.simulate.variants import Variant
 from privcal.study.results import MEASURES, Curve, Results, defaults, point, setting_text
 from privcal.study.show.styles import Style, styles
 from privcal.study.show.tables import OPTION_WORDS
+from privcal.study.workers import work
+from privcal.threads import default_threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +29,7 @@ SWEEP_NAMES = {
     "epsilon": "ε",
     "skew": "skew (smaller: sources less alike)",
 }
+ENDINGS = ("png", "svg")
 BAND = 1.96
 """Standard errors on each side of a line: a 95 % interval of the mean over trials."""
 
@@ -62,20 +66,57 @@ class Picture:
     """The one it is about, where it is about one."""
 
 
-def draw(results: Results, folder: str | Path) -> list[Path]:
-    """Write every figure as PNG and SVG; the folder is made if there is none."""
+@dataclass(frozen=True)
+class _Drawing:
+    """One picture of a study, as a process gets it: it builds the figure itself."""
+
+    results: Results
+    name: str
+
+
+def draw(
+    results: Results,
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[str | None, int, int], None] | None = None,
+) -> list[Path]:
+    """Write every figure as PNG and SVG; the folder is made if there is none.
+
+    Parameters
+    ----------
+    jobs
+        Processes; by default one for each core. The files do not depend on it. Only this one
+        writes, so that an interruption leaves whole files.
+    progress
+        Called with the name of the picture that is there, and how many of how many are.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for picture in pictures(results):
-        with drawing():
-            figure = picture.build()
-            for ending in ("png", "svg"):
-                path = folder / f"{picture.name}.{ending}"
-                with replacing(path) as part:
-                    save(figure, part, ending)
-                paths.append(path)
-    return paths
+    names = [picture.name for picture in pictures(results)]
+    if progress:
+        progress(None, 0, len(names))
+    tasks = [_Drawing(results, name) for name in names]
+    drawn = work(_drawn, tasks, min(jobs or default_threads(), len(names) or 1))
+    for done, (name, files) in enumerate(drawn, 1):
+        for ending, content in files.items():
+            with replacing(folder / f"{name}.{ending}") as part:
+                part.write_bytes(content)
+        if progress:
+            progress(name, done, len(names))
+    return [folder / f"{name}.{ending}" for name in names for ending in ENDINGS]
+
+
+def _drawn(task: _Drawing) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A picture's name, and its files by their endings."""
+    [picture] = [p for p in pictures(task.results) if p.name == task.name]
+    files = {}
+    with drawing():
+        figure = picture.build()
+        for ending in ENDINGS:
+            save(figure, file := io.BytesIO(), ending)
+            files[ending] = file.getvalue()
+    yield task.name, files
 
 
 def pictures(results: Results) -> Iterator[Picture]:
