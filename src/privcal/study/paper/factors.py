@@ -94,12 +94,16 @@ def _option_claim(
         )
     ends = f"{variants[0].text(option)} → {variants[-1].text(option)}"
     reading = f"Mean ECE, {option} {ends}, {where}, {factors.constants('epsilon')}:"
+    verdict = verdict_of(signs)
     if option == "bins" and free:
-        reading = (
-            "The paper says so of a lot of data, and the opposite below some threshold; here are "
-            f"{_rows(factors):,} private rows. {reading}"
-        )
-    return Claim(name, _statement(factor), verdict_of(signs), reading, tuple(parts))
+        reading = f"With {_rows(factors):,} private rows. {reading}"
+        if verdict == FAILS and _rows(factors) < VERY_MANY:
+            verdict = UNKNOWN
+            reading = (
+                "The paper says so of a lot of data, and the opposite below some threshold, which may "
+                f"lie above this study. {reading}"
+            )
+    return Claim(name, _statement(factor), verdict, reading, tuple(parts))
 
 
 def _sweep_claim(factors: Results | None, name: str, factor: str, sweep: str) -> Claim:
