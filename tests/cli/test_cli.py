@@ -116,6 +116,14 @@ def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 10**9
 
 
+def test_a_comma_in_brackets_is_a_words_own() -> None:
+    assert words("acc-t(bounds=0.5,6, iterations=4), nll-t,,sketch") == [
+        "acc-t(bounds=0.5,6, iterations=4)",
+        "nll-t",
+        "sketch",
+    ]
+
+
 @pytest.mark.parametrize(("over", "at_end"), [(1.0, False), (12.0, True)])
 def test_calibrate_says_when_its_answer_lies_at_the_end_of_the_range(
     run: Any, tmp_path: Path, over: float, at_end: bool
@@ -185,6 +193,7 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
 INTERRUPTED = """
 import privcal.source
 from privcal.cli.app import main
+from privcal.cli.options import words
 
 draw, calls = privcal.source.add_noise, iter(range(100))
 
