@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal.cli.options import words
 from privcal.question import Question
 from tests.conftest import random_scores
 
@@ -193,7 +194,6 @@ def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
 INTERRUPTED = """
 import privcal.source
 from privcal.cli.app import main
-from privcal.cli.options import words
 
 draw, calls = privcal.source.add_noise, iter(range(100))
 
