@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal.cli.options import words
 from privcal.question import Question
 from tests.conftest import random_scores
 
@@ -114,6 +115,14 @@ def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
     assert privcal.load_map(tmp_path / "map.json").to_dict() == said["map"]
     for clinic in clinics:
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 10**9
+
+
+def test_a_comma_in_brackets_is_a_words_own() -> None:
+    assert words("acc-t(bounds=0.5,6, iterations=4), nll-t,,sketch") == [
+        "acc-t(bounds=0.5,6, iterations=4)",
+        "nll-t",
+        "sketch",
+    ]
 
 
 @pytest.mark.parametrize(("over", "at_end"), [(1.0, False), (12.0, True)])

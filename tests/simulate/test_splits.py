@@ -128,6 +128,15 @@ def test_sums_at_many_temperatures_are_interpolated_closely(query: object) -> No
     assert np.median(np.abs(many - each).sum(axis=1)) < 0.01 * GRID
 
 
+@pytest.mark.parametrize("query", [Gap(), Nll(), BinnedGap()])
+def test_sums_at_many_temperatures_beyond_the_tables_are_exact(query: object) -> None:
+    split = Splits.alike(random_scores(300, seed=3), [60], 80, np.random.SeedSequence(0)).at(60)
+    temperatures = np.linspace(0.25, 8.0, 80)
+    many = split.sums(Ask(query, NANO, temperatures))
+    each = [split.sums(Ask(query, NANO, np.full(80, t)))[i] for i, t in enumerate(temperatures)]
+    np.testing.assert_array_equal(many, each)
+
+
 @pytest.mark.parametrize("objective", ["accuracy", "nll"])
 def test_the_first_sources_fit_is_the_owners_exact_fit(objective: str) -> None:
     splits, samples = some_splits(60), ALSO[1]
