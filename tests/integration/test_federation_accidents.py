@@ -104,7 +104,7 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
     _, said = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, said
     found = privcal.load_map(out)
-    assert found.provenance["answered"] == [4] * 6
+    assert found.provenance["answered"] == [4] * 5
     spent = {name: n - before[name] for name, n in federation.spent().items()}
     assert spent == dict.fromkeys(NAMES, parts.round_nano(epsilon)), "exactly epsilon at each"
     assert same_kind_of_map(federation, found.temperature, epsilon)
@@ -196,7 +196,7 @@ def test_a_lying_site_and_a_slow_one_are_left_out_and_the_calibration_finishes(
         assert "left out: site-3 (late" in said
         assert "left out: site-4 (beyond what its rows" in said
         found = privcal.load_map(out)
-        assert found.provenance["answered"] == [2] * 6
+        assert found.provenance["answered"] == [2] * 5
         assert found.provenance["sources"] == 2
         assert CANARY not in told + said + out.read_text()
         spent = {name: n - before[name] for name, n in federation.spent().items()}
