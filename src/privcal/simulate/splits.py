@@ -112,8 +112,8 @@ class Splits(Trials):
                 for r in range(rows.values.shape[1]):
                     parts += self.cell_sums(rows.cells[:, r], rows.values[:, r], query.length)
             # In memory by prefix, so that a setting's are in one piece.
-            by_prefix = np.ascontiguousarray(parts.cumsum(axis=1).swapaxes(0, 1))
-            self._sums[query] = by_prefix.swapaxes(0, 1)
+            by_prefix = np.ascontiguousarray(parts.swapaxes(0, 1))
+            self._sums[query] = by_prefix.cumsum(axis=0, out=by_prefix).swapaxes(0, 1)
         return self._sums[query]
 
     def cell_sums(
