@@ -146,7 +146,7 @@ def _read_many(runs: int) -> Call:
 
 def _study(folder: Path, doubled: str, size: int) -> Call:
     """All methods at one shift, in this process."""
-    usual = {"rows": 10_000, "classes": 50, "sources": 150, "settings": 5, "trials": 60}
+    usual = {"rows": 10_000, "classes": 10, "sources": 150, "settings": 8, "trials": 200}
     sizes = usual | {doubled: usual[doubled] * size}
     name = f"{doubled}-{size}"
     logits, labels = synthetic(sizes["rows"], sizes["classes"])

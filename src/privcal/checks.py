@@ -37,7 +37,7 @@ def number(name: str, value: Any, low: float | None = None, high: float | None =
     2.0
     """
     try:
-        real = type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
+        real = isinstance(value, float) or (isinstance(value, Real) and not isinstance(value, bool))
         fits = real and math.isfinite(value)
     except OverflowError:  # a whole number of hundreds of digits
         fits = False

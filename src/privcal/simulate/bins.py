@@ -24,15 +24,16 @@ def measure_bins(maps: Sequence[BinsMap], rows: HeldOut) -> Measured:
         return row_by_row(maps, rows)
     values = np.array([map.values for map in maps], np.float64)  # None becomes NaN
     runs, bins = values.shape
-    count, correct, squares, binned = (sums[:, rows.column] for sums in _binned(rows.of, bins))
-    binned = binned.reshape(-1, bins, BINS)
+    pairs, sums = _binned(rows.of, bins)
+    count, correct, squares, gaps_of_pairs = (each[:, rows.column] for each in sums)
     known = ~np.isnan(values)
     value = np.where(known, values, 0.0)
     target = bin_index(value, BINS)
     gap = np.where(known, correct - count * value, 0.0)
     # A known bin's rows all move to the ECE bin of their value; others stay where they were. (Which
     # of them come first decides the last bit, and has to stay as it is for the same numbers.)
-    stayed = np.where(known[:, :, None], 0.0, binned).sum(axis=1)
+    own, theirs = np.divmod(pairs, BINS)
+    stayed = np.where(known[:, own], 0.0, gaps_of_pairs) @ np.eye(BINS)[theirs]
     gaps, last = (np.zeros_like(stayed), stayed) if rows.of.shared else (stayed, 0.0)
     np.add.at(gaps, (np.repeat(np.arange(runs), bins), target.ravel()), gap.ravel())
     gaps += last
@@ -44,18 +45,20 @@ def measure_bins(maps: Sequence[BinsMap], rows: HeldOut) -> Measured:
     )
 
 
-def _binned(trials: Trials, bins: int) -> list[FloatArray]:
-    """Of the test rows in each bin at T = 1: rows, correct rows, squares, and the gap by bin and
-    ECE bin; each (trials, columns, cells)."""
+def _binned(trials: Trials, bins: int) -> tuple[IntArray, list[FloatArray]]:
+    """Pairs of a bin at T = 1 and an ECE bin (as bin · `BINS` + ECE bin) that have rows; and of the
+    test rows in each bin: rows, correct rows, squares, and the gaps of each pair. The sums are
+    (trials, columns, cells)."""
 
-    def make() -> list[FloatArray]:
+    def make() -> tuple[IntArray, list[FloatArray]]:
         c, correct = trials.own(), trials.target
         where = bin_index(c, bins)
-        return [
+        pairs, pair = np.unique(where * BINS + bin_index(c, BINS), return_inverse=True)
+        return pairs, [
             trials.held_out_sums(where, np.ones(len(c)), bins),
             trials.held_out_sums(where, correct, bins),
             trials.held_out_sums(where, (c - correct) ** 2, bins),
-            trials.held_out_sums(where * BINS + bin_index(c, BINS), correct - c, bins * BINS),
+            trials.held_out_sums(pair, correct - c, len(pairs)),
         ]
 
     return trials.keep(("bins", bins), make)

@@ -101,7 +101,7 @@ class Splits(Trials):
     # --- sums over private rows ---------------------------------------------------------
 
     def sums(self, query: Query) -> FloatArray:
-        """Sums of a query over every trial's prefixes, (prefixes, trials, length): whole numbers."""
+        """Sums of a query over every trial's prefixes, (trials, prefixes, length): whole numbers."""
         if query not in self._sums:
             rows = query.contributions(self.scores)
             self._totals[query] = rows.sum(query.length)
@@ -111,8 +111,9 @@ class Splits(Trials):
                 parts = np.zeros((self.trials, len(self.prefixes), query.length))
                 for r in range(rows.values.shape[1]):
                     parts += self.cell_sums(rows.cells[:, r], rows.values[:, r], query.length)
-            # By prefix, so that a setting's are in one piece.
-            self._sums[query] = np.ascontiguousarray(parts.cumsum(axis=1).swapaxes(0, 1))
+            # In memory by prefix, so that a setting's are in one piece.
+            by_prefix = np.ascontiguousarray(parts.swapaxes(0, 1))
+            self._sums[query] = by_prefix.cumsum(axis=0, out=by_prefix).swapaxes(0, 1)
         return self._sums[query]
 
     def cell_sums(
@@ -173,7 +174,7 @@ class Splits(Trials):
     ) -> tuple[FloatArray, FloatArray]:
         """What `HeldOut.gaps` gives, at one temperature and for some trials."""
         query = BinnedGap(temperature, BINS)
-        private = self.sums(query)[column, trials]
+        private = self.sums(query)[trials, column]
         if temperature not in self._squares:
             c = kernel.confidence(self.scores.outputs, temperature)
             rows = (c - self.target) ** 2
@@ -288,7 +289,7 @@ class Split(HeldOut):
         return by_temperature(
             ask,
             self.trials,
-            lambda query, some: self.of.sums(query)[self.column, some],
+            lambda query, some: self.of.sums(query)[some, self.column],
         )
 
     def rows(self, trial: int) -> BoolArray:

@@ -437,9 +437,10 @@ def _product(a: FloatArray, b: FloatArray) -> FloatArray:
     """a @ b, a few rows at a time: threads for products this small wait for each other longer than
     they work."""
     rows = max(1, _ALONE // b.size)
-    if len(a) <= rows:
-        return np.asarray(a @ b)
-    return np.concatenate([a[start : start + rows] @ b for start in range(0, len(a), rows)])
+    product = np.empty((len(a), b.shape[1]))
+    for start in range(0, len(a), rows):
+        np.matmul(a[start : start + rows], b, out=product[start : start + rows])
+    return product
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
