@@ -9,6 +9,7 @@ import numpy as np
 
 from privcal.simulate.streams import stream
 from privcal.simulate.variants import Variant
+from privcal.study.grids import PAPERS_SEARCH
 from privcal.study.paper.claim import (
     DRAWS,
     FAILS,
@@ -27,7 +28,7 @@ from privcal.study.paper.reported import ONE, OUR_ONE
 from privcal.study.results import Results, point
 from privcal.study.table import shown
 
-RANGE = (0.5, 3.0)
+RANGE: tuple[float, float] = PAPERS_SEARCH["bounds"]
 """The paper's range of temperatures."""
 LARGEST_NLL = 10.0
 """The paper's sensitivity of the NLL."""
@@ -100,7 +101,7 @@ def ece_t_very_good(results: Results) -> Claim:
     exact = exact_means(results)
     if exact is None:
         return Claim(name, statement, UNKNOWN, NO_FITS)
-    ours, best = exact["ece-t"], min((f for m, f in exact.items()), key=lambda f: f.ece)
+    ours, best = exact["ece-t"], min(exact.values(), key=lambda f: f.ece)
     reading = (
         f"Exact fits, mean ECE: {ours}, against {exact['acc-t']} for Acc-T, {exact['nll-t']} for NLL-T "
         f"and {exact['base']} without (very good: at most {ON_A_PAR:.0%} above the best of them)."
