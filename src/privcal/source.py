@@ -295,7 +295,7 @@ class Source:
         return from_nano(self.ledger.nano_spent)
 
     def fit_local(self, objective: Objective = "accuracy") -> Fit:
-        """The paper's "one source": the owner's exact fit by `objective`, for its own use, within
+        """The owner's exact fit by `objective` to its own rows, for its own use, within
         `LOCAL_BOUNDS`; `outside` of the fit says where the optimum lies beyond them.
 
         Not private: the temperature depends on every row. Nothing is charged because nothing

@@ -344,8 +344,8 @@ def test_one_source_that_more_samples_do_not_help_is_not_saved_by_the_exact_fit(
 def test_a_temperature_outside_the_range_is_named(tmp_path: Path) -> None:
     found = without_privacy.range_holds_the_optimum(study(tmp_path, temperature=4.85))
     assert found.details[0] == (
-        "by accuracy, outside at 4 of 4 shifts: motion_blur 4.8, jpeg_compression 4.8, fog 4.8, "
-        "clean 4.8"
+        "by accuracy, outside at 4 of 4 shifts, surely at 4: motion_blur 4.85, "
+        "jpeg_compression 4.85, fog 4.85, clean 4.85"
     )
     low = study(tmp_path / "low", temperature=0.3)
     assert without_privacy.range_holds_the_optimum(low).verdict == FAILS

@@ -1,4 +1,4 @@
-"""The paper's two baselines."""
+"""The baselines: nothing, and one source (the paper has both, but does not say how it fits one)."""
 
 from __future__ import annotations
 

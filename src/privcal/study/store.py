@@ -211,13 +211,14 @@ def _config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         config = None
-    if not isinstance(config, dict) or not wanted <= set(config):
-        raise InputError(f"{path} is damaged; run the study again in another folder")
-    if config.get("version") != VERSION:
+    # The version first: one from before may lack what is wanted now.
+    if isinstance(config, dict) and config.get("version", VERSION) != VERSION:
         raise InputError(
-            f"{path} is of another version of privcal ({config.get('version')!r}, not {VERSION}); "
+            f"{path} is of another version of privcal ({config['version']!r}, not {VERSION}); "
             "run the study again in another folder"
         )
+    if not isinstance(config, dict) or not {"version", *wanted} <= set(config):
+        raise InputError(f"{path} is damaged; run the study again in another folder")
     return config
 
 

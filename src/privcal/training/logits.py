@@ -20,7 +20,7 @@ from privcal.documents import read_json, write_document
 from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.images import CorruptedArchive, ImageSet
-from privcal.simulate.archive import CLEAN
+from privcal.simulate.archive import CLEAN, DRAWN_FROST, MADE_HERE
 from privcal.training.networks import Network
 from privcal.version import __version__
 
@@ -151,7 +151,7 @@ class ArchiveSpec:
         for name, value in self.model.weights.items():
             weights.update(name.encode() + value.cpu().numpy().tobytes())
         published = self._published()
-        frost: str | None = "drawn by privcal" if published is None else None
+        frost: str | None = DRAWN_FROST[0] if published is None else None
         if self.frost is not None:
             levels = b"".join(image.cpu().numpy().tobytes() for image in self.frost)
             frost = f"photographs {hashlib.sha256(levels).hexdigest()[:16]}"
@@ -163,7 +163,7 @@ class ArchiveSpec:
             "rows": len(self.images),
             "weights": weights.hexdigest()[:16],
             "images": digest(self.images),
-            "corrupted": "made by privcal"
+            "corrupted": MADE_HERE
             if published is None
             else f"published archive {digest(published)}",
             "frost": frost,

@@ -73,8 +73,8 @@ def load_pretrained(
 ) -> Pretrained:
     """The network of that name with the weights in a file.
 
-    Its outputs are taken to be the classes of `images` in their order. Pixels are normalised with
-    `mean` and `std`, in units of 255; by default with the usual ones of the data set.
+    Its outputs are taken to be the classes of `images` in their order. Pixels, from 0 to 1, are
+    normalised with `mean` and `std`; by default with the usual ones of the data set.
     """
     usual = _recipe_of(images.name)
     mean, std = usual.mean if mean is None else mean, usual.std if std is None else std

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privcal.simulate.variants import Variant
+from privcal.study.grids import PAPERS_SEARCH
 from privcal.study.paper.claim import (
     FAILS,
     HOLDS,
@@ -34,7 +35,7 @@ STATEMENTS = {
     "balance": "K is chosen so that granularity and noise are balanced; K = 5 throughout.",
 }
 ARROWS = {"up": "↗", "down": "↘", None: "–"}
-K = 5
+K: int = PAPERS_SEARCH["iterations"]
 """The paper's number of iterations."""
 VERY_MANY = 10_000
 """Private rows from which on a study can say no to a claim about very many of them."""

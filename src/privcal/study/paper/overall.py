@@ -42,9 +42,12 @@ TIMES = 2.0
 ALMOST_FIVE = 4.5
 MOSTLY = 0.9
 """Best "in these settings": in at least this share of them."""
-FIGURES = {"ImageNet": ("1", "fog"), "CIFAR-100": ("2", "jpeg_compression")} | {
-    "CIFAR-10": ("3", "motion_blur")
+FIGURES = {
+    "ImageNet": ("1", "fog"),
+    "CIFAR-100": ("2", "jpeg_compression"),
+    "CIFAR-10": ("3", "motion_blur"),
 }
+"""The paper's figures by their data sets: number and perturbation."""
 NOT_RUN = "Acc-T, or anything to compare it with, was not run."
 
 

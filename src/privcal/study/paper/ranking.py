@@ -74,8 +74,8 @@ def beside_the_paper(results: Results) -> tuple[Table, list[str]] | None:
                 heading
                 for average in ("median", "mean")
                 for heading in (
-                    f"by {average}",
-                    f"by {average} (paper)",
+                    f"place by {average}",
+                    f"place by {average} (paper)",
                     f"{average} ECE",
                     f"{average} ECE (paper)",
                 )
