@@ -15,7 +15,7 @@ from privcal.errors import InputError
 from privcal.simulate.archive import read_archive
 from privcal.simulate.unlike import MIXED
 from privcal.study.grids import GRIDS, Setting
-from privcal.study.paper.match import grid_for, made_here
+from privcal.study.paper.match import Differs, grid_for, made_here, match_data
 from privcal.study.paper.ranking import beside_the_paper
 from privcal.study.show.render import render
 from privcal.study.show.report import write
@@ -133,6 +133,15 @@ def test_what_nobody_states_and_what_is_set_aside_is_said_beside_them(tmp_path: 
         "The severity is not stated, and taken to be the paper's 5. "
         "Here 2,000 public rows are not tested on; the paper has none."
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["severity_3", "severity 3", "(severity: 3)", "severity = 3", "of severity level 3"]
+)
+def test_a_severity_that_the_name_states_counts_however_it_is_written(name: str) -> None:
+    found = match_data(f"CIFAR-10-C {name}", None, 10_000, 10)
+    assert isinstance(found, Differs)
+    assert found.what == ("severity 3, not 5",)
 
 
 def test_a_data_set_the_paper_does_not_have_is_said_to_be_one(tmp_path: Path) -> None:
