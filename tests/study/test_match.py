@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,48 @@ def test_too_few_rows_for_any_grid_are_told_before_a_folder_is_made(tmp_path: Pa
         with pytest.raises(InputError, match=re.escape(says)):
             study.run([path], grid=grid, out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": "many"},
+        {"classes": None},
+        {"trials": "500"},
+        {"public_rows": []},
+        {"shifts": None},
+        {"methods": None},
+        {"settings": None},
+        {"settings": [{"sweep": "sources"}]},
+        {"settings": [1]},
+    ],
+)
+def test_a_description_that_cannot_be_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = make_study(tmp_path / "s", as_the_paper_says, **THE_PAPERS)
+    edit(folder, **change)
+    with pytest.raises(InputError, match=r"study\.json is damaged"):
+        load(folder)
+
+
+@pytest.mark.parametrize("change", [{"severity": 3}, {"dataset": "Flowers"}, {"trials": 1}])
+def test_a_description_that_is_not_of_these_results_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folder = make_study(tmp_path / "s", as_the_paper_says, **THE_PAPERS)
+    edit(folder, **change)
+    with pytest.raises(InputError, match="is not of the study that"):
+        load(folder)
+
+
+def test_settings_that_were_not_run_are_refused(tmp_path: Path) -> None:
+    run = [*THE_PAPERS["settings"][:-1], Setting("epsilon", 7, 7, 7.0)]
+    folder = make_study(tmp_path / "s", as_the_paper_says, **{**THE_PAPERS, "settings": run})
+    assert load(folder).reported is None
+    edit(folder, settings=[asdict(setting) for setting in THE_PAPERS["settings"]])
+    with pytest.raises(InputError, match="is not of the study that"):
+        load(folder)
+
+
+def edit(folder: Path, **change: Any) -> None:
+    file = folder / "study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
