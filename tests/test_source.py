@@ -445,3 +445,13 @@ def test_request_policy_key_and_charge_refuse_in_this_order_and_rows_never(
     ledger.set_policy(policy)
     assert answer().epsilon == 0.45
     assert from_nano(ledger.nano_spent) == 0.55
+
+
+@pytest.mark.parametrize("kernel", ["fortran", "c"])
+def test_a_kernel_that_is_not_there_is_said_before_anything_is_charged(
+    kernel: str, scores: privcal.Scores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privcal.compiled._library", lambda: None)
+    monkeypatch.setenv("PRIVCAL_KERNEL", kernel)
+    with pytest.raises(privcal.InputError, match="PRIVCAL_KERNEL"):
+        privcal.Source(scores, ledger=None)

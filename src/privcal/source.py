@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from privcal import compiled
 from privcal.errors import InputError, Refused
 from privcal.fit import Fit, Objective, fit_temperature
 from privcal.privacy.accounts import person_hash
@@ -150,6 +151,7 @@ class Source:
         name: str | None = None,
         max_rows: int | None = None,
     ) -> None:
+        compiled.in_use()  # an InputError now, rather than after the first charge
         self._data = scores
         self._narrower = policy
         self.max_rows = max_rows

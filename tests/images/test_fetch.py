@@ -393,7 +393,7 @@ class FrostWorld:
         self.path = at / "path"
         self.pack()
 
-    def pack(self, **changed: bytes | None) -> None:
+    def pack(self, packing: int = zipfile.ZIP_DEFLATED, **changed: bytes | None) -> None:
         """The wheel, with some photographs changed, or left out."""
         content = {INSIDE + name: data for name, data in PHOTOGRAPHS.items()} | {
             "imagecorruptions/__init__.py": b"raise SystemExit('this must never run')",
@@ -401,7 +401,7 @@ class FrostWorld:
             "../outside.png": b"x",
         }
         content |= {INSIDE + name.replace("_", "."): data for name, data in changed.items()}
-        with zipfile.ZipFile(self.wheel, "w", zipfile.ZIP_DEFLATED) as wheel:
+        with zipfile.ZipFile(self.wheel, "w", packing) as wheel:
             for name, data in content.items():
                 if data is not None:
                     wheel.writestr(name, data)
@@ -473,6 +473,29 @@ def test_a_wheel_cut_short_or_damaged_is_refused(frost, share):
     assert "as it should be" in frost.refusal()
     at = data.index(b"frost1.png") + len("frost1.png") + 4  # in its compressed bytes
     frost.wheel.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+    assert "as it should be" in frost.refusal()
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_wheel_that_is_packed_otherwise_is_refused_unread(frost, packing):
+    frost.pack(packing)
+    assert "frost1.png is packed as wheels are not" in frost.refusal()
+
+
+@pytest.mark.parametrize(
+    ("mark", "skip", "put"),
+    [
+        (b"PK\x05\x06", 16, b"\xff\xff\xff\x7f"),  # where its list of files begins
+        (b"PK\x01\x02", 42, b"\xff\xff\xff\xff"),  # where a file begins
+        (b"PK\x01\x02", 46, b"\xff"),  # the first letter of a name,
+    ],
+)
+def test_a_wheel_that_lies_about_its_files_is_refused(frost, mark, skip, put):
+    data = bytearray(frost.wheel.read_bytes())
+    at = data.index(mark)
+    data[at + 9] |= 8  # which is UTF-8
+    data[at + skip : at + skip + len(put)] = put
+    frost.wheel.write_bytes(data)
     assert "as it should be" in frost.refusal()
 
 

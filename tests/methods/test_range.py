@@ -56,7 +56,7 @@ def test_an_optimum_beyond_an_end_is_told_and_one_well_inside_is_not(
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.floats(0.0, 3.5), st.integers(1, 9), st.floats(0.0, 2.0), st.integers(0, 99))
+@given(st.floats(0.0, 3.5), st.integers(2, 9), st.floats(0.0, 2.0), st.integers(0, 99))
 def test_an_end_is_told_exactly_where_the_last_interval_touches_it(
     optimum: float, iterations: int, noise: float, seed: int
 ) -> None:
@@ -85,6 +85,10 @@ def test_an_end_is_told_exactly_where_the_last_interval_touches_it(
     method = methods.make("nll-t", bounds=(0.5, 3.0), iterations=iterations)
     [map] = drive(method.run(Batch(1, NANO, np.random.default_rng(0))), answer)
     assert map.provenance.get("range_end") == touches
+
+
+def test_after_a_single_cut_an_end_is_left_in_any_case_and_so_not_told() -> None:
+    assert ends(found([0.1, 1.0, 1.75, 2.5, 9.0], bounds=(0.5, 3.0), iterations=1)) == [None] * 5
 
 
 def test_under_little_noise_no_run_raises_a_false_alarm_and_none_is_missed() -> None:

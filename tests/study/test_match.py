@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from privcal.errors import InputError
 from privcal.simulate.archive import read_archive
 from privcal.simulate.unlike import MIXED
 from privcal.study.grids import GRIDS, Setting
-from privcal.study.paper.match import grid_for, made_here
+from privcal.study.paper.match import Differs, grid_for, made_here, match_data
 from privcal.study.paper.ranking import beside_the_paper
 from privcal.study.show.render import render
 from privcal.study.show.report import write
@@ -135,6 +136,15 @@ def test_what_nobody_states_and_what_is_set_aside_is_said_beside_them(tmp_path: 
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["severity_3", "severity 3", "(severity: 3)", "severity = 3", "of severity level 3"]
+)
+def test_a_severity_that_the_name_states_counts_however_it_is_written(name: str) -> None:
+    found = match_data(f"CIFAR-10-C {name}", None, 10_000, 10)
+    assert isinstance(found, Differs)
+    assert found.what == ("severity 3, not 5",)
+
+
 def test_a_data_set_the_paper_does_not_have_is_said_to_be_one(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "s", as_the_paper_says, dataset="Flowers", **THE_PAPERS)
     assert load(folder).remark == "The paper has no figures for Flowers."
@@ -205,3 +215,48 @@ def test_too_few_rows_for_any_grid_are_told_before_a_folder_is_made(tmp_path: Pa
         with pytest.raises(InputError, match=re.escape(says)):
             study.run([path], grid=grid, out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": "many"},
+        {"classes": None},
+        {"trials": "500"},
+        {"public_rows": []},
+        {"shifts": None},
+        {"methods": None},
+        {"settings": None},
+        {"settings": [{"sweep": "sources"}]},
+        {"settings": [1]},
+    ],
+)
+def test_a_description_that_cannot_be_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = make_study(tmp_path / "s", as_the_paper_says, **THE_PAPERS)
+    edit(folder, **change)
+    with pytest.raises(InputError, match=r"study\.json is damaged"):
+        load(folder)
+
+
+@pytest.mark.parametrize("change", [{"severity": 3}, {"dataset": "Flowers"}, {"trials": 1}])
+def test_a_description_that_is_not_of_these_results_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folder = make_study(tmp_path / "s", as_the_paper_says, **THE_PAPERS)
+    edit(folder, **change)
+    with pytest.raises(InputError, match="is not of the study that"):
+        load(folder)
+
+
+def test_settings_that_were_not_run_are_refused(tmp_path: Path) -> None:
+    run = [*THE_PAPERS["settings"][:-1], Setting("epsilon", 7, 7, 7.0)]
+    folder = make_study(tmp_path / "s", as_the_paper_says, **{**THE_PAPERS, "settings": run})
+    assert load(folder).reported is None
+    edit(folder, settings=[asdict(setting) for setting in THE_PAPERS["settings"]])
+    with pytest.raises(InputError, match="is not of the study that"):
+        load(folder)
+
+
+def edit(folder: Path, **change: Any) -> None:
+    file = folder / "study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))

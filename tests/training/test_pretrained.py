@@ -153,6 +153,14 @@ def without(key: str) -> Any:
     return lambda s: {k: v for k, v in s.items() if k != key}
 
 
+def in_itself(key: str) -> dict[str, Any]:
+    """A checkpoint that is its own state dict."""
+    checkpoint: dict[str, Any] = {}
+    checkpoint[key] = checkpoint
+    return checkpoint
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta|prototype)")  # torch's own, of sparse and nested arrays
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -163,6 +171,11 @@ def without(key: str) -> Any:
         (lambda s: {**s, "fc.bias": torch.ones(10).long()}, "fc.bias is not an array of decimal"),
         (lambda s: {**s, "fc.bias": [0.0] * 10}, "fc.bias is not an array of decimal numbers"),
         (lambda s: {**s, "fc.bias": torch.full((10,), torch.nan)}, "fc.bias holds a value that is"),
+        (lambda s: {**s, "fc.bias": torch.ones(10).to_sparse()}, "fc.bias is not an array of decimal"),
+        (lambda s: {**s, "fc.bias": torch.ones(10, device="meta")}, "fc.bias is not an array of decimal"),
+        (lambda s: {**s, "fc.weight": torch.ones(10, 128).to_sparse_csr()}, "fc.weight is not an array"),
+        (lambda s: {**s, "fc.bias": torch.nested.nested_tensor([torch.ones(10)])}, "fc.bias is not an"),
+        (lambda s: in_itself("model"), "has no entry conv1.weight"),
         (lambda s: {}, "has no entry conv1.weight"),
         (lambda s: {1: 2}, "holds no state dict"),
         (lambda s: [1, 2], "holds no state dict"),
@@ -266,6 +279,9 @@ def entry(**change: Any) -> bytes:
         entry(shape=[-2]),
         entry(shape=[2.0]),
         entry(shape=2),
+        entry(shape=[2] + [1] * 64),
+        entry(shape=[0, 2**64], data_offsets=[0, 0]),
+        entry(shape=[0, 2**40, 2**40], data_offsets=[0, 0]),
         entry(data_offsets=[-8, 0]),
         entry(data_offsets=[8, 0]),
         entry(data_offsets=[8, 16]),

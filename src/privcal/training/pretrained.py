@@ -106,11 +106,10 @@ def _read(path: Path) -> dict[str, Tensor]:
                 f"{path} is no state dict that can be read without running code, or is cut short; "
                 "save the network's state_dict(), or safetensors"
             ) from None
-    while isinstance(content, Mapping):
-        inner = next((key for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            break
-        content = content[inner]
+    for _ in WRAPPERS:  # not for ever: a checkpoint may hold itself
+        if isinstance(content, Mapping):
+            wrapped = (content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping))
+            content = next(wrapped, content)
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{path} holds no state dict: no entries with names")
     entries = dict(content)
@@ -142,7 +141,7 @@ def _matched(path: Path, name: str, body: Any, entries: dict[str, Any]) -> dict[
         if not key:
             raise InputError(f"{path} has no entry {theirs}, which a {name} needs")
         value = entries[key]
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+        if not _plain(value) or not value.is_floating_point():
             raise InputError(f"{path}: {key} is not an array of decimal numbers")
         if value.shape != ours.shape:
             raise InputError(
@@ -155,6 +154,16 @@ def _matched(path: Path, name: str, body: Any, entries: dict[str, Any]) -> dict[
     for unexpected in given.values():
         raise InputError(f"{path} has an entry {unexpected}, which a {name} does not have")
     return weights
+
+
+def _plain(value: Any) -> bool:
+    """Whether it is a tensor with all its numbers: not sparse, nested, or a shape alone."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not value.is_nested
+        and not value.is_meta
+    )
 
 
 def _resnet_name(own: str) -> str:

@@ -78,7 +78,7 @@ def match_study(
 
 def stated_severity(dataset: str, severity: int | None) -> int | None:
     """The severity, which a file's name may state where its meta does not."""
-    stated = re.search(r"severity\D?(\d)", dataset.lower())
+    stated = re.search(r"severity\D*(\d)", dataset.lower())
     return int(stated[1]) if severity is None and stated else severity
 
 
