@@ -28,14 +28,13 @@ from benchmarks import report
 from privcal import kernel, methods
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Ask
-from privcal.methods.search import TemperatureSearch
+from privcal.methods.search import PAPERS_SEARCH, TemperatureSearch
 from privcal.metrics import bin_index
 from privcal.queries import GRID, BinnedGap, Gap, Nll
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.simulate import answers
 from privcal.simulate.archive import CLEAN, Archive, read_archive
 from privcal.simulate.measure import BINS, binned_gaps
-from privcal.study.grids import PAPERS_SEARCH
 
 TRIALS = 100
 POINTS = np.geomspace(0.1, 40, 241)

@@ -108,7 +108,8 @@ INSIDE = {
     ],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
-        ["checkpoint", "pretrained"],
+        ["checkpoint"],
+        ["pretrained"],
         ["logits"],
         ["train"],
     ],

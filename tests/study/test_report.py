@@ -235,6 +235,15 @@ def test_a_page_without_factors_says_what_it_lacks(folder: Path, tmp_path: Path)
     assert "--grid factors" in page
 
 
+def test_the_claims_of_a_study_unlike_the_papers_are_said_to_be_of_its_own_settings(
+    page: str, tmp_path: Path
+) -> None:
+    words = "this study's settings and shifts, which are not the paper's"
+    assert words not in page
+    folder = make_study(tmp_path / "s", as_the_paper_says, shifts=["fog"], dataset="of our own")
+    assert words in write(load(folder), tmp_path / "r.html").read_text("utf-8")
+
+
 def test_a_study_of_factors_alone_makes_a_page_too(factors: Path, tmp_path: Path) -> None:
     page = write(load(factors), tmp_path / "r.html").read_text("utf-8")
     assert read(page).open == []

@@ -4,7 +4,7 @@ K shrinkages need K + 1 answers, each with ε/(K + 1): two before the first shri
 each of the others. (The paper gives each answer ε/K in one place and ε/(K + 1) in another, and
 its listing draws one last sample that nothing uses.)
 
-The defaults are not the paper's K = 5 and [0.5, 3], which a study runs (`privcal.study.grids`). More
+The defaults are not the paper's K = 5 and [0.5, 3], which a study runs (`PAPERS_SEARCH`). More
 questions make each answer noisier; a wider range holds more optima, and costs where noise decides.
 `python -m benchmarks ranges` compares, and says by which rule we chose: K = 3; and for Acc-T, whose
 answers are the clearest, K = 4 on [0.5, 6], cut in log T.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,9 @@ Value = Callable[[FloatArray], FloatArray]
 
 Ends = tuple[FloatArray, FloatArray]
 """The two ends (B,) of the interval that a search is left with."""
+
+PAPERS_SEARCH: dict[str, Any] = {"iterations": 5, "bounds": (0.5, 3.0), "spacing": "linear"}
+"""The paper's options: a study's, where a variant does not say otherwise."""
 
 RATIO = (math.sqrt(5) - 1) / 2
 MAX_ITERATIONS = 100

@@ -15,12 +15,13 @@ import numpy as np
 from privcal.maps import Map
 from privcal.methods.base import Ask
 from privcal.methods.ece_t import EceT
+from privcal.methods.search import PAPERS_SEARCH
 from privcal.queries import Query
 from privcal.scores import BoolArray, FloatArray
 from privcal.simulate import answers
 from privcal.simulate.splits import Splits
 
-ECE_T = EceT(iterations=5, bounds=(0.5, 3.0), spacing="linear", bins=15)
+ECE_T = EceT(**PAPERS_SEARCH, bins=15)
 """With the paper's options, whatever those of a calibration are."""
 
 

@@ -14,7 +14,7 @@ from privcal.checks import known, whole
 from privcal.documents import read_toml
 from privcal.errors import InputError
 from privcal.methods.base import Method
-from privcal.methods.search import TemperatureSearch
+from privcal.methods.search import PAPERS_SEARCH, TemperatureSearch
 from privcal.privacy.epsilon import to_nano
 from privcal.simulate.variants import (
     ONE_SOURCE,
@@ -27,12 +27,6 @@ from privcal.simulate.variants import (
 
 PAPERS_SWEEPS = ("sources", "samples", "epsilon")
 SWEEPS = (*PAPERS_SWEEPS, "skew")
-
-PAPERS_SEARCH: dict[str, Any] = {"iterations": 5, "bounds": (0.5, 3.0), "spacing": "linear"}
-"""The paper's search for a temperature: a study's, where a variant does not say otherwise.
-
-(`calibrate` has another by default: see `privcal.methods.search`.)
-"""
 
 OWN_FITS = {ONE_SOURCE: "accuracy", "one-source-nll": "nll", ONE_SOURCE_ECE: "ece"}
 """What one owner fits to its own rows: exactly by accuracy or NLL, and as the paper seems to do it."""

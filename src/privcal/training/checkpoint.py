@@ -79,15 +79,19 @@ class Checkpoint:
             part.write_bytes(content.getbuffer())
 
 
+def load_weights(path: Path, device: str = "cpu") -> Any:
+    """Weights and plain values in a file of torch: one from elsewhere can run nothing here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's thoughts on unusual pickles
+        return torch.load(path, map_location=device, weights_only=True)
+
+
 def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's thoughts on unusual pickles
-            # Weights and plain values alone: a file from elsewhere can run nothing here.
-            content = torch.load(path, map_location=device, weights_only=True)
+        content = load_weights(path, device)
         if content.pop("version") != VERSION:
             raise InputError(f"{path} was written by another version of privcal")
         recipe = Recipe.from_dict(content.pop("recipe"), str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from privcal.errors import InputError
 from privcal.images import ImageSet
+from privcal.training.checkpoint import load_weights
 from privcal.training.networks import Network, ResNet50, build
 from privcal.training.recipe import Recipe, read_recipe, recipe_names
 from privcal.training.safetensors import read_safetensors
@@ -97,10 +97,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         content: Any = read_safetensors(path)
     else:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's thoughts on unusual pickles
-                # Weights and plain values alone: a file from elsewhere can run nothing here.
-                content = torch.load(path, map_location="cpu", weights_only=True)
+            content = load_weights(path)
         except Exception:
             raise InputError(
                 f"{path} is no state dict that can be read without running code, or is cut short; "

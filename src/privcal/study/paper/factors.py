@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from privcal.methods.search import PAPERS_SEARCH
 from privcal.simulate.variants import Variant
-from privcal.study.grids import PAPERS_SEARCH
 from privcal.study.paper.claim import (
     FAILS,
     HOLDS,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from privcal.methods.search import PAPERS_SEARCH
 from privcal.simulate.streams import stream
 from privcal.simulate.variants import Variant
-from privcal.study.grids import PAPERS_SEARCH
 from privcal.study.paper.claim import (
     DRAWS,
     FAILS,

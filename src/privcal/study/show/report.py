@@ -184,8 +184,10 @@ def _summary(claims: Mapping[str, Sequence[Claim]], main: Results | None) -> str
         + "</tbody></table>"
         for topic, group in claims.items()
     )
-    said = f"Of {len(every)} claims of the paper about its methods, {counts} here."
-    return f'<p>{said}{escape(in_short(main))}</p><div class="groups">{groups}</div>'
+    text = f"Of {len(every)} claims of the paper about its methods, {counts} here."
+    if main is not None and not main.reported:
+        text += " They are checked at this study's settings and shifts, which are not the paper's."
+    return f'<p>{text}{escape(in_short(main))}</p><div class="groups">{groups}</div>'
 
 
 def _claims(claims: Mapping[str, Sequence[Claim]]) -> str:
