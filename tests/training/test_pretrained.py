@@ -166,7 +166,8 @@ def in_itself(key: str) -> dict[str, Any]:
     [
         (without("block2.layer.1.conv2.weight"), "has no entry block2.layer.1.conv2.weight, which"),
         (without("fc.bias"), "has no entry fc.bias, which a wrn-16-2 needs"),
-        (lambda s: {**s, "sub.weight": torch.ones(1)}, "has an entry sub.weight, which a wrn-16-2"),
+        (lambda s: {**s, "\x1b[2J\n" + "x" * 999: torch.ones(1)}, r"'\x1b[2J\nxxx"),
+        (lambda s: {**s, "sub.weight": torch.ones(1)}, "has an entry 'sub.weight', which a wrn-16-2"),
         (lambda s: {**s, "fc.weight": torch.ones(5, 128)}, r"fc.weight has shape (5, 128), but a wrn-16-2 with 10 classes needs (10, 128)"),
         (lambda s: {**s, "fc.bias": torch.ones(10).long()}, "fc.bias is not an array of decimal"),
         (lambda s: {**s, "fc.bias": [0.0] * 10}, "fc.bias is not an array of decimal numbers"),
@@ -196,7 +197,7 @@ def test_the_first_entry_that_does_not_fit_is_named(
 def test_another_network_than_said_is_refused(tmp_path: Path, wide: Any) -> None:
     torch.save(wide.state_dict(), tmp_path / "w.pt")
     for name, says in (
-        ("wrn-10-2", "has an entry block1.layer.1.bn1.weight"),
+        ("wrn-10-2", "has an entry 'block1.layer.1.bn1.weight'"),
         ("wrn-22-2", "has no entry block1.layer.2.bn1.weight"),
         ("wrn-16-1", "has shape"),
         ("resnet-50", "has shape (16, 3, 3, 3)"),
@@ -298,7 +299,7 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path: Path, data: bytes) -> N
 
 def test_an_unknown_type_of_number_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(entry(dtype="F8_E4M3"))
-    with pytest.raises(InputError, match="a is of type F8_E4M3, which is not read here"):
+    with pytest.raises(InputError, match="'a' is of type 'F8_E4M3', which is not read here"):
         read_safetensors(tmp_path / "x.safetensors")
 
 

@@ -149,7 +149,7 @@ def _matched(path: Path, name: str, body: Any, entries: dict[str, Any]) -> dict[
         if not torch.isfinite(weights[own]).all():
             raise InputError(f"{path}: {key} holds a value that is not a finite number")
     for unexpected in given.values():
-        raise InputError(f"{path} has an entry {unexpected}, which a {name} does not have")
+        raise InputError(f"{path} has an entry {unexpected!r:.80}, which a {name} does not have")
     return weights
 
 

@@ -50,7 +50,9 @@ def _tensor(path: Path, name: str, entry: Any, data: bytearray, start: int) -> T
     match entry:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
             if kind not in TYPES:
-                raise InputError(f"{path}: {name} is of type {kind[:20]}, which is not read here")
+                raise InputError(
+                    f"{path}: {name!r:.80} is of type {kind!r:.20}, which is not read here"
+                )
             dtype, size = TYPES[kind], end - begin
             inside = 0 <= begin <= end <= len(data) - start
             sizes = all(type(count) is int and count >= 0 for count in shape)
