@@ -25,7 +25,7 @@ from privcal.documents import read_document, write_document
 from privcal.errors import InputError
 from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.metrics import bin_index, check_bins
-from privcal.scores import FloatArray, IntArray, Outputs, Scores
+from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores
 
 FORMAT = "privcal-map"
 VERSION = 1
@@ -329,6 +329,10 @@ class CurveMap(Map):
         From 0.01 to 100: where the scores of rows are taken.
     scores, log_odds
         2 to 1,000 numbers each, equally many, rising strictly; hence so does the map.
+    directions
+        How the curve is uncertain: functions at the same scores. The log-odds could as well be
+        `log_odds` plus each of these times a standard normal number. None are there where nobody
+        knows.
 
     Examples
     --------
@@ -342,6 +346,7 @@ class CurveMap(Map):
     temperature: float
     scores: tuple[float, ...]
     log_odds: tuple[float, ...]
+    directions: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
@@ -354,6 +359,21 @@ class CurveMap(Map):
             object.__setattr__(self, name, values)
         if len(self.scores) != len(self.log_odds):
             raise InputError("scores and log_odds of a curve must be equally many")
+        for direction in self.directions:
+            if len(direction) != len(self.scores) or not all(map(math.isfinite, direction)):
+                raise InputError("directions of a curve must be finite numbers, one for each score")
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        return super().from_dict({"directions": [], **document})  # older files have none
+
+    def score(self, outputs: Outputs) -> FloatArray:
+        """The score (n,) of each row, which the curve starts from."""
+        return log_odds(outputs, self.temperature)
+
+    def target(self, scores: Scores) -> BoolArray:
+        """Whether what the curve gives the probability of is so, for each row."""
+        return scores.correct
 
     def at(self, s: FloatArray) -> FloatArray:
         """The log-odds of the result where the score is `s`."""
@@ -372,7 +392,7 @@ class CurveMap(Map):
 
     def apply(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):
-            return np.asarray(1 / (1 + np.exp(-self.at(log_odds(outputs, self.temperature)))))
+            return np.asarray(1 / (1 + np.exp(-self.at(self.score(outputs)))))
 
 
 def compress_tail(s: FloatArray, last: float) -> FloatArray:
