@@ -390,7 +390,6 @@ class Hats(Query):
     kind = "hats"
     temperature: float = 1.0
     knots: tuple[float, ...] = (-2.0, 4.0)
-    event: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
@@ -405,6 +404,11 @@ class Hats(Query):
                 f"each at least {MIN_STEP:g} above the one before, not {list(self.knots)}"
             )
         object.__setattr__(self, "knots", knots)
+
+    @property
+    def event(self) -> int | None:
+        """The class whose score it is; None where it is that of the predicted one."""
+        return None
 
     @property
     def length(self) -> int:
