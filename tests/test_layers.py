@@ -34,7 +34,7 @@ ORDER = [
     ["source"],
     ["sources", "privacy.explain"],
     ["maps"],
-    ["sketch"],
+    ["sketch", "refinement"],
     ["methods"],
     ["plausible"],
     ["calibrate"],
