@@ -27,6 +27,7 @@ from privcal.documents import digest
 from privcal.errors import InputError
 from privcal.maps import CurveMap, Map, check_may_leave
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
+from privcal.sketch.model import rising, sigmoid
 from privcal.version import __version__
 
 LEAST_ROWS = 30
@@ -103,8 +104,9 @@ def refine(map: Map, scores: Scores, *, force: bool = False) -> CurveMap:
         )
     fits = [fit(shared, own, unlike) for unlike in UNLIKE]
     weight = weigh(fits)
-    variance = weight @ np.array([f.variance for f in fits])
-    curve = rising(np.array(shared.scores), average(fits, weight), variance)
+    trust = 1 / np.maximum(weight @ np.array([f.variance for f in fits]), 1e-12)
+    least = _LEAST_SLOPE * np.array(shared.scores)
+    [curve] = rising((average(fits, weight) - least)[None, :], trust[None, :]) + least
     facts = {
         "method": "refine",
         "rows": count,
@@ -160,7 +162,7 @@ class Rows:
 
     def slopes(self, curve: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The cost's gradient (points,) and Hessian (points, points) in the curve's points."""
-        p = _sigmoid(self._at(curve))
+        p = sigmoid(self._at(curve))
         miss, weight, a, b = p - self.right, p * (1 - p), 1 - self.along, self.along
         gradient = self._sum(miss * a)
         gradient[1:] += self._sum(miss * b)[:-1]
@@ -202,9 +204,7 @@ def fit(shared: CurveMap, rows: Rows, unlike: float) -> Fitted:
     The cost is convex in u and the prior makes it strictly so: Newton steps, halved while they
     do not pay, find the one minimum whatever the rows are.
     """
-    directions = np.array(shared.directions).T
-    if unlike:
-        directions = np.hstack([directions, unlike * own_directions(np.array(shared.scores))])
+    directions = _directions(shared, unlike)
     start = _mean_log_odds(np.array(shared.log_odds), directions)
     u = np.zeros(directions.shape[1])
     cost = rows.cost(start)
@@ -235,15 +235,24 @@ def fit(shared: CurveMap, rows: Rows, unlike: float) -> Fitted:
     )
 
 
-def own_directions(s: FloatArray) -> FloatArray:
-    """How one source may differ from the others, with τ = 1, at scores s: level, slope, bends.
+def _directions(shared: CurveMap, unlike: float) -> FloatArray:
+    """All functions that the curve may move by, at the map's scores: (points, functions).
 
-    Flat at both ends: a map goes on beyond them as between its last two points, and a row of which
-    the model is certain must not turn on where a bend would lead to.
+    Flat at both ends: a map goes on beyond them as between its last two points, and what is
+    believed of a row of which the model is certain must not be where a bend would lead to.
     """
-    x = _BULK * np.arcsinh(s / _BULK)
+    s = np.array(shared.scores)
+    found = np.array(shared.directions).T
+    if unlike:
+        found = np.hstack([found, unlike * own_directions(s)])
     if len(s) > 3:
-        x[[0, -1]] = x[[1, -2]]
+        found[[0, -1]] = found[[1, -2]]
+    return found
+
+
+def own_directions(s: FloatArray) -> FloatArray:
+    """How one source may differ from the others, with τ = 1, at scores s: level, slope, bends."""
+    x = _BULK * np.arcsinh(s / _BULK)
     values, vectors = np.linalg.eigh(np.exp(-0.5 * ((x[:, None] - x) / _LENGTH) ** 2))
     kept = values > _NEGLIGIBLE * values[-1]
     bends = _BEND * vectors[:, kept] * np.sqrt(values[kept])
@@ -277,26 +286,3 @@ def _log_mean(logs: FloatArray, weight: FloatArray) -> FloatArray:
 def _mean_log_odds(curve: FloatArray, directions: FloatArray) -> FloatArray:
     """The mean log-odds behind the curve of a mean probability, which is nearer to zero."""
     return np.asarray(curve * np.sqrt(1 + np.pi * (directions**2).sum(axis=1) / 8))
-
-
-def rising(s: FloatArray, curve: FloatArray, variance: FloatArray) -> FloatArray:
-    """The rising curve nearest to one of this variance: stretches that fall become their means.
-
-    Neighbours out of order are pooled until none are; the least slope is added back. A running
-    maximum would let a few points that no row has seen lift all above them.
-    """
-    least = _LEAST_SLOPE * (s - s[0])
-    pools: list[tuple[float, float, int]] = []  # mean, weight and size
-    trust = 1 / np.maximum(variance, 1e-12)
-    for value, weight in zip((curve - least).tolist(), trust.tolist(), strict=True):
-        size = 1
-        while pools and pools[-1][0] >= value:
-            before, other, points = pools.pop()
-            value = (before * other + value * weight) / (other + weight)
-            weight, size = weight + other, size + points
-        pools.append((value, weight, size))
-    return np.asarray(np.repeat([p[0] for p in pools], [p[2] for p in pools]) + least)
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))

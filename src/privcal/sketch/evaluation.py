@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap
+from privcal.maps import CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -109,6 +109,7 @@ def evaluate_privately(
             "only a curve over the same score can be judged by this sketch: one fitted with the "
             f"same public data, at temperature {reader.temperature:.6g}"
         )
+    check_may_leave(map, "judged by a sketch, as if that were private; measure it on your own rows")
     frame = posterior.mixture.frame
     rng = np.random.default_rng(0)  # the same sketch gives the same estimates twice
     eta, density = posterior.curves(run, _DRAWS, rng)
