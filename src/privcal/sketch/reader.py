@@ -138,7 +138,7 @@ def _frame(knots: tuple[float, ...], classes: int | None, event: int | None) -> 
     No score is below that of equal probabilities, −log(classes − 1).
     """
     if event is not None:
-        return Frame(knots, low=-10.0, high=10.0, bulk=4.0)
+        return Frame(knots, low=knots[0], high=knots[-1], bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
     return Frame(knots, low=max(-6.0, -math.log(max(classes - 1, 1))), high=12.0, bulk=20.0)
