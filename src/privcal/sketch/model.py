@@ -579,7 +579,7 @@ class Posterior:
         least = _LEAST_SLOPE * self.mixture.frame.grid[MAPPED]
         value = np.log(right) - np.log(wrong) - least
         value = _flat_beyond(value, density / density.sum(axis=1, keepdims=True))
-        value = _rising(value, density * right * wrong)
+        value = rising(value, density * right * wrong)
         alone = np.flatnonzero(self.left_alone)
         for case, model in zip(self.mixture.cases, self.mixture.models, strict=True):
             if case.unchanged and len(alone):
@@ -609,7 +609,7 @@ class Posterior:
         return tuple(tuple(column) for column in found.T.tolist())
 
 
-def _rising(values: FloatArray, weights: FloatArray) -> FloatArray:
+def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
     """The rising curves (B, points) nearest to `values` in weighted squares: falls are pooled."""
     values = values.copy()
     for run in np.flatnonzero((np.diff(values, axis=1) < 0).any(axis=1)).tolist():
