@@ -161,6 +161,14 @@ def test_rows_that_are_all_alike_move_the_map_their_way(right: bool) -> None:
     assert (after > before).all() if right else (after < 0.3).all()
 
 
+def test_where_confident_rows_are_more_often_wrong_the_better_known_stretch_decides() -> None:
+    """No rising curve fits; the mean of all points of the curve, known or not, would be 0.83."""
+    s = np.concatenate([np.linspace(0, 2, 200), np.linspace(5, 6, 20_000)])
+    right = np.concatenate([np.ones(200), np.arange(20_000) % 10 < 3])
+    refined = privcal.refine(SHARED, own := rows_at(s, right))
+    np.testing.assert_allclose(refined.confidence(own), right.mean(), atol=0.02)
+
+
 finite = st.floats(-1e4, 1e4)
 
 
