@@ -86,7 +86,7 @@ def refine(map: Map, scores: Scores, *, force: bool = False) -> CurveMap:
     >>> shared.confidence([[2.0, 0.0]]).round(2).tolist()
     [0.88]
     >>> refined = privcal.refine(shared, own)
-    >>> 0.5 < refined.confidence([[2.0, 0.0]])[0] < 0.7
+    >>> bool(0.5 < refined.confidence([[2.0, 0.0]])[0] < 0.7)
     True
     >>> refined.private, refined.stays_at_home
     (False, True)
