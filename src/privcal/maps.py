@@ -43,6 +43,23 @@ LEFT_ALONE = "nothing speaks clearly for a change: the model is left as it is"
 """The note in the provenance of a map that leaves a model in use alone."""
 
 
+def unchanged_in_words(after: float, before: float) -> str:
+    """How probable it is that nothing changed, after the answers and before.
+
+    >>> unchanged_in_words(0.812, 0.5)
+    'the probability that nothing changed is 81 % (believed beforehand: 50 %)'
+    """
+    return (
+        f"the probability that nothing changed is {_percent(after)} "
+        f"(believed beforehand: {_percent(before)})"
+    )
+
+
+def _percent(p: float) -> str:
+    """Never certainty: nobody has that."""
+    return "below 1 %" if p < 0.01 else "above 99 %" if p > 0.99 else f"{100 * p:.0f} %"
+
+
 # --- the fields of a map in its file -------------------------------------------------------
 
 
@@ -151,9 +168,21 @@ class Map(ABC):
 
     @property
     def note(self) -> str | None:
-        """What its method wants to be known of the map, such as a search that ended at its limit."""
-        note = self.provenance.get("note")
-        return note if isinstance(note, str) else None
+        """What its method wants to be known of the map, such as a search that ended at its limit.
+
+        Where the method thought of it, also how probable it is that nothing changed.
+        """
+        note, before = self.provenance.get("note"), self.provenance.get("unchanged_before")
+        said = [note] if isinstance(note, str) else []
+        if self.unchanged is not None and isinstance(before, float):
+            said.insert(0, unchanged_in_words(self.unchanged, before))
+        return "; ".join(said) or None
+
+    @property
+    def unchanged(self) -> float | None:
+        """The probability that nothing changed; None where the method did not think of that."""
+        unchanged = self.provenance.get("unchanged")
+        return unchanged if isinstance(unchanged, float) else None
 
     @property
     def informative(self) -> bool | None:
@@ -417,7 +446,7 @@ class CurveMap(Map):
 
     @property
     def informative(self) -> bool:
-        return self.note != PRIOR_ONLY
+        return not str(self.provenance.get("note")).startswith(PRIOR_ONLY)
 
     def apply(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):
