@@ -383,6 +383,7 @@ class Hats(Query):
     kind = "hats"
     temperature: float = 1.0
     knots: tuple[float, ...] = (-2.0, 4.0)
+    event: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))

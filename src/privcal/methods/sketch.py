@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from privcal.maps import PRIOR_ONLY, Map
+from privcal.errors import InputError
+from privcal.maps import Map
 from privcal.methods.base import Answered, Ask, Batch, Method, Rounds, register
+from privcal.privacy.epsilon import from_nano
 from privcal.scores import Scores
+from privcal.sketch import prior
 from privcal.sketch.noise import noise_variance
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.sketch import Sketch
@@ -28,30 +31,61 @@ class SketchMethod(Method):
 
     public: Scores | None = None
     """At least 50 clean labelled scores of the calibrator's own, which get no privacy."""
+    event: int | None = None
+    """A class: the map then corrects the risk of that class, not the trust in the predicted one."""
+    rows_per_source: float | None = None
+    """A guess of how many rows a source has; with it, ε and the number of sources it is decided how
+    finely to ask. By default what is publicly known, else 30."""
+    hats: int | None = None
+    """How finely to ask, whatever the guess: so many hats. Only sketches of equally many merge."""
+    unchanged: float | None = None
+    """How probable it is, before anybody is asked, that nothing changed: 0 is never. By default 0.3
+    with public rows, 0.25 for an event, 0.5 with leave_alone, otherwise 0."""
+    leave_alone: bool = False
+    """For a model in use: keep it as it is where it may well be that nothing changed."""
 
     def __post_init__(self) -> None:
-        _ = self.reader  # fits the public rows: whatever is wrong with them is said now
+        if self.rows_per_source is not None and not self.rows_per_source > 0:
+            raise InputError(f"rows_per_source must be above 0, not {self.rows_per_source}")
+        self._knots(0.0)
+        _ = self._finest  # fits the public rows: whatever is wrong with them is said now
 
     @cached_property
-    def reader(self) -> SketchReader:
-        return SketchReader.of(self.public)
+    def _finest(self) -> SketchReader:
+        return SketchReader.of(
+            self.public,
+            event=self.event,
+            unchanged=self.unchanged,
+            leave_alone=self.leave_alone,
+        )
+
+    def _knots(self, resolution: float) -> tuple[float, ...]:
+        kind = self.public is not None, self.event is not None
+        return prior.knots(*kind, resolution, self.hats)
+
+    def reader(self, batch: Batch) -> SketchReader:
+        """What asks and reads: as finely as pays, by what is publicly known."""
+        rows = self.rows_per_source or batch.rows_per_source or prior.ROWS_PER_SOURCE
+        epsilon = from_nano(batch.nano_epsilon) / batch.rows_per_person
+        knots = self._knots(prior.resolution(rows, epsilon, batch.sources))
+        finest = self._finest
+        return finest if finest.query.knots == knots else finest.at(knots)
 
     def run(self, batch: Batch) -> Rounds:
-        reader = self.reader
+        reader = self.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, batch.rows_per_person)] * history.sources)
         posterior = reader.read(history[0], history.sources, variance)
-        maps: list[Map] = list(posterior.maps(reader.temperature))
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        maps: list[Map] = list(reader.maps(posterior, directions=batch.runs == 1))
         return maps
 
     def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch:
         [only] = answered
+        assert isinstance(only.query, type(self._finest.query))
         return Sketch.of(
-            self.reader.query,
+            only.query,
             only.answers,
             nano_epsilon=only.nano_epsilon,
-            reader=self.reader,
+            reader=self._finest.at(only.query.knots),
             **terms,
         )
