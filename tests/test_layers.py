@@ -35,6 +35,7 @@ ORDER = [
     ["sources", "privacy.explain"],
     ["maps"],
     ["sketch"],
+    ["refinement"],
     ["methods"],
     ["plausible"],
     ["calibrate"],
@@ -63,7 +64,7 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch"]],
+    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [
         ["names", "pickles", "sets"],
@@ -129,7 +130,7 @@ INSIDE = {
 }
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
-    "sketch.reader", "sketch.sketch", "plugins",
+    "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 
 FILES = {

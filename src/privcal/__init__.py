@@ -6,7 +6,7 @@ from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Fit, fit_temperature
-from privcal.maps import BinsMap, CurveMap, Map, TemperatureMap, load_map
+from privcal.maps import BinsMap, CurveMap, Map, RiskMap, TemperatureMap, load_map
 from privcal.metrics import (
     accuracy,
     aurc,
@@ -25,6 +25,7 @@ from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.question import Question
 from privcal.readers import read_scores
+from privcal.refinement import refine
 from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
@@ -69,8 +70,10 @@ __all__ = [
     "queries",
     "Question",
     "read_scores",
+    "refine",
     "Refused",
     "Result",
+    "RiskMap",
     "Scores",
     "sketch",
     "Sketch",

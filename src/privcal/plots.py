@@ -12,7 +12,9 @@ from privcal.errors import InputError
 from privcal.evaluation import Evaluation
 from privcal.files import replacing
 from privcal.metrics import bin_index
-from privcal.sketch.evaluation import Band, PrivateEvaluation
+from privcal.scores import FloatArray
+from privcal.sketch.evaluation import PrivateEvaluation
+from privcal.sketch.risk import RiskEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b6b6b"
 
 _RARE = 0.02
-"""The share of rows at the low end for which no curve is drawn: it would show only the prior."""
+"""The share of rows at an end for which no curve is drawn: it would show only the prior."""
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -121,16 +123,18 @@ def draw_reliability(axis: Any, evaluation: Evaluation, name: str = "") -> None:
 
 
 def save_private_reliability(
-    path: str | Path, evaluation: PrivateEvaluation, title: str, epsilon: float
+    path: str | Path, evaluation: PrivateEvaluation | RiskEvaluation, title: str, epsilon: float
 ) -> None:
     """Write `private_reliability_figure` as PNG, SVG or PDF."""
     save_figure(path, private_reliability_figure(evaluation, title, epsilon))
 
 
-def private_reliability_figure(evaluation: PrivateEvaluation, title: str, epsilon: float) -> Figure:
+def private_reliability_figure(
+    evaluation: PrivateEvaluation | RiskEvaluation, title: str, epsilon: float
+) -> Figure:
     """The accuracy by confidence that a sketch estimates: a curve with its 95 % band.
 
-    There are no bars, which would look as if something had been counted. The strip below shows
+    Of a sketch of an event: how often it was so, by the model's own risk. There are no bars, which would look as if something had been counted. The strip below shows
     where the hidden rows are estimated to lie.
     """
     from matplotlib.figure import Figure
@@ -140,32 +144,57 @@ def private_reliability_figure(evaluation: PrivateEvaluation, title: str, epsilo
         f"{title}\nestimated under ε = {epsilon:g}, nothing here was measured", fontsize=11
     )
     axis, strip = figure.subplots(2, 1, sharex=True, height_ratios=(8, 1))
-    _band(axis, evaluation)
-    _strip(strip, evaluation.band)
+    if isinstance(evaluation, RiskEvaluation):
+        own, seen, name = evaluation.band.risk, evaluation.band.outcome, "risk"
+        what = f"how often it was class {evaluation.event}"
+        ratios = evaluation.observed_expected_before, evaluation.observed_expected_after
+        means = [f"observed / expected {ratio.value:.2f}" for ratio in ratios]
+    else:
+        own, seen, name = evaluation.band.confidence, evaluation.band.accuracy, "confidence"
+        what = "accuracy"
+        means = [f"ECE {e.value:.3f}" for e in (evaluation.ece_before, evaluation.ece_after)]
+    _band(axis, evaluation, own, seen, name, what)
+    _sum_up(axis, evaluation, means)
+    _strip(strip, own, evaluation.band.share, name)
     return figure
 
 
-def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
+def _band(
+    axis: Any,
+    evaluation: PrivateEvaluation | RiskEvaluation,
+    own: FloatArray,
+    seen: FloatArray,
+    name: str,
+    what: str,
+) -> None:
     band = evaluation.band
-    drawn = np.cumsum(band.share) > _RARE * band.share.sum()
-    x = band.confidence[drawn]
-    axis.plot([0, 1], [0, 1], color=GREY, lw=1, ls=":", label="confidence = accuracy")
+    below = np.cumsum(band.share) / band.share.sum()
+    drawn = below > _RARE
+    if isinstance(evaluation, RiskEvaluation):  # a confidence ends at certainty, where rows are
+        drawn &= below <= 1 - _RARE
+    x = own[drawn]
+    axis.plot([0, 1], [0, 1], color=GREY, lw=1, ls=":", label=f"{name} = {what}")
     axis.fill_between(
         x, band.low[drawn], band.high[drawn], color=BLUE, alpha=0.2, lw=0, label="95 % interval"
     )
-    axis.plot(x, band.accuracy[drawn], color=BLUE, lw=2, label="estimated accuracy")
-    axis.plot(x, band.after[drawn], color=ORANGE, lw=1.6, ls="--", label="confidence after the map")
-    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
+    axis.plot(x, seen[drawn], color=BLUE, lw=2, label=f"estimate of {what}")
+    axis.plot(x, band.after[drawn], color=ORANGE, lw=1.6, ls="--", label=f"{name} after the map")
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel=what)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axis.grid(color=GREY, alpha=0.15, lw=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(loc="upper left", fontsize=9, frameon=False)
+    place: dict[str, Any] = {"loc": "upper left"}
+    if band.share @ (seen - own) > 0:  # the curve is up there
+        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.12)}
+    axis.legend(fontsize=9, frameon=False, **place)
+
+
+def _sum_up(
+    axis: Any, evaluation: PrivateEvaluation | RiskEvaluation, means: Sequence[str]
+) -> None:
+    briers = evaluation.brier_before, evaluation.brier_after
     before, after = (
-        f"ECE {ece.value:.3f}, Brier {brier.value:.3f}"
-        for ece, brier in (
-            (evaluation.ece_before, evaluation.brier_before),
-            (evaluation.ece_after, evaluation.brier_after),
-        )
+        f"{mean}, Brier {brier.value:.3f}" for mean, brier in zip(means, briers, strict=True)
     )
     text = f"before: {before}\nafter: {after}\n(estimates)"
     if not evaluation.informative:
@@ -182,10 +211,10 @@ def _band(axis: Any, evaluation: PrivateEvaluation) -> None:
     )
 
 
-def _strip(axis: Any, band: Band, bins: int = 40) -> None:
-    share = np.bincount(bin_index(band.confidence, bins), band.share, minlength=bins)
+def _strip(axis: Any, own: FloatArray, rows: FloatArray, name: str, bins: int = 40) -> None:
+    share = np.bincount(bin_index(own, bins), rows, minlength=bins)
     axis.bar(np.arange(bins) / bins, share, 1 / bins, align="edge", color=BLUE, alpha=0.5, lw=0)
-    axis.set(xlabel="the model's own confidence")
+    axis.set(xlabel=f"the model's own {name}")
     axis.set_ylabel("rows\n(estimated)", fontsize=8)
     axis.set_yticks([])
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1])

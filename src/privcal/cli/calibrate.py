@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,6 +114,14 @@ PublicRows = Annotated[
         "map depends on them exactly."
     ),
 ]
+Event = Annotated[
+    int | None,
+    typer.Option(
+        metavar="CLASS",
+        help="For sketch: correct the risk of this class (0, 1, …), whether it is predicted or not. "
+        "By default the trust in the predicted class is corrected.",
+    ),
+]
 SketchOut = Annotated[
     Path | None,
     typer.Option(help="For sketch: save the noisy answers too, to merge and read again."),
@@ -143,6 +151,7 @@ def calibrate(
     asker: Asker = "local",
     campaign: CampaignName = None,
     public: PublicRows = None,
+    event: Event = None,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
     as_json: Json = False,
@@ -164,6 +173,8 @@ def calibrate(
     `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
     --out map.json`
 
+    `privcal calibrate clinic-*.csv --method sketch --event 1 --plot risk.png --out map.json`
+
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
     """
     files = source or []
@@ -174,6 +185,7 @@ def calibrate(
     options = methods.parse_options(method, option or [])
     clean = None if public is None else read_public(public, files)
     options |= {} if clean is None else {"public": clean}
+    options |= _event(method, event, options)
     chosen = methods.make(method, **options)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
@@ -193,6 +205,7 @@ def calibrate(
             tell=note,
         )
         check_outputs([out, sketch, plot], [source.ledger.path for source in sources])
+        _say_target(chosen, sources)
         asked = _sources(request, sources, files, source_column)
     else:
         most = MAX_SITE_ROWS if max_rows is None else max_rows
@@ -278,6 +291,36 @@ def _check_files(method: str, **paths: Path | None) -> None:
         fits = cls.takes_public if name == "public" else cls.sketch is not methods.Method.sketch
         if path is not None and not fits:
             raise InputError(f"--{name} is for methods like sketch, not for {method}")
+
+
+def _event(method: str, event: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The option `event`, for methods that have a use for it."""
+    if event is None:
+        return {}
+    if "event" not in {field.name for field in fields(methods.find(method))}:
+        raise InputError(f"--event is for methods like sketch, not for {method}")
+    if "event" in options:
+        raise InputError("the event is given twice: with --event and with --option")
+    return {"event": event}
+
+
+def _say_target(method: methods.Method, sources: list[Source]) -> None:
+    """Of a single column of probabilities, a risk, two things can be corrected: say which one is."""
+    rows = [source.rows_in_memory for source in sources]
+    if not hasattr(method, "event") or not any(
+        r is not None and r.outputs.binary_column for r in rows
+    ):
+        return
+    if method.event is None:
+        note(
+            "this corrects how far the predicted class can be trusted; --event 1 corrects the "
+            "probability of class 1 itself, the risk, for the same epsilon"
+        )
+    else:
+        note(
+            f"this corrects the risk of class {method.event}; without --event, how far the "
+            "predicted class can be trusted is corrected"
+        )
 
 
 def _sources(

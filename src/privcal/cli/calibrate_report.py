@@ -93,7 +93,8 @@ def report(
         if sketch is not None:
             parts.append(f"sketch, to merge and read again: {sketch}")
             facts["sketch"] = str(sketch)
-        parts += draw(plot, evaluation, "Reliability on the hidden rows", epsilon)
+        about = "Reliability" if result.sketch.query.event is None else "Risk"
+        parts += draw(plot, evaluation, f"{about} on the hidden rows", epsilon)
         if plot is not None:
             facts["plot"] = str(plot)
     show(as_json, facts, *parts)

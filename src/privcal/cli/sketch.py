@@ -18,6 +18,7 @@ from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import from_nano
+from privcal.queries import Hats
 from privcal.readers import read_scores
 from privcal.sketch.sketch import Sketch
 from privcal.sketch.sketch import merge as merge_sketches
@@ -84,11 +85,11 @@ def show_sketch(file: SketchFile, as_json: Json = False) -> None:
         "model": sketch.model,
         "answers": answers,
         "spent": sketch.spent,
-        "noisy_totals": {"wrong": wrong, "right": right},
+        "noisy_totals": dict(zip(_halves(sketch.query), (wrong, right), strict=True)),
         "noise_deviation": deviation,
     }
     question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
-    noisy = _totals(sketch.query.knots, wrong, right, deviation)
+    noisy = _totals(sketch.query, wrong, right, deviation)
     show(as_json, facts, Text(str(file), style="bold"), Text(question), listed, *often, noisy)
 
 
@@ -117,26 +118,30 @@ def fit(
         "evaluation": document(evaluation, sketch.epsilon),
     }
     charged = f"each charged at most epsilon {sketch.epsilon:g}"
-    show(
-        as_json, facts, f"a curve from {_answers(sketch)}, {charged}; map written to {out}", *parts
-    )
+    what = f"{fitted.map.describe()} from {_answers(sketch)}"
+    show(as_json, facts, f"{what}, {charged}; map written to {out}", *parts)
 
 
 def _answers(sketch: Sketch) -> str:
     return f"{plural(len(sketch.answers), 'answer')} of {plural(len(sketch.spent), 'source')}"
 
 
-def _totals(
-    knots: tuple[float, ...], wrong: list[float], right: list[float], deviation: float
-) -> Table:
+def _halves(query: Hats) -> tuple[str, str]:
+    """What the rows in the two halves of an answer are."""
+    event = query.event
+    return ("wrong", "right") if event is None else ("other classes", f"class {event}")
+
+
+def _totals(query: Hats, wrong: list[float], right: list[float], deviation: float) -> Table:
+    own = "confidence" if query.event is None else "risk"
     noisy = table(
-        ("score (log-odds)", "confidence", "wrong", "right"),
+        ("score (log-odds)", own, *_halves(query)),
         (),
         title="Noisy totals around each score: not counts",
         caption=f"Each number has noise of standard deviation {deviation:.3g}, and may be negative.",
     )
     places = 1 - math.floor(math.log10(deviation))  # more digits would be noise alone
-    for knot, *totals in zip(knots, wrong, right, strict=True):
+    for knot, *totals in zip(query.knots, wrong, right, strict=True):
         rounded = (f"{round(total, places):,.{max(places, 0)}f}" for total in totals)
         noisy.add_row(f"{knot:g}", f"{1 / (1 + math.exp(-knot)):.3g}", *rounded)
     return noisy

@@ -11,6 +11,9 @@ from rich.text import Text
 from privcal.cli.console import table
 from privcal.plots import save_private_reliability
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation
+from privcal.sketch.risk import RiskEvaluation
+
+Estimated = PrivateEvaluation | RiskEvaluation
 
 DROWNED = (
     "The noise drowned the data: the map and these figures are only what was believed beforehand. "
@@ -18,31 +21,36 @@ DROWNED = (
 )
 
 
-def report(evaluation: PrivateEvaluation, epsilon: float) -> list[RenderableType]:
+def report(evaluation: Estimated, epsilon: float) -> list[RenderableType]:
     """For people: a table, and a warning where the noise was all there was."""
+    about, words = "The", []
+    if isinstance(evaluation, RiskEvaluation):
+        about = f"The risk of class {evaluation.event} in the"
+        words = [Text(in_words(evaluation))]
     measures = table(
         ("measure", "before", "after"),
         ("measure",),
-        title=f"The hidden rows, {_headline(epsilon)}",
+        title=f"{about} hidden rows, {_headline(epsilon)}",
         caption="In brackets: 95 % credible intervals. Computed from the answers already given, "
         "at no further cost in privacy.",
     )
     for name, before, after in _measures(evaluation):
         measures.add_row(name, str(before), "" if after is None else str(after))
-    return [measures] if evaluation.informative else [measures, Text(DROWNED)]
+    return [measures, *(words if evaluation.informative else [Text(DROWNED)])]
 
 
 def draw(
-    plot: Path | None, evaluation: PrivateEvaluation, title: str, epsilon: float
+    plot: Path | None, evaluation: Estimated, title: str, epsilon: float
 ) -> list[RenderableType]:
     """Draw the estimated reliability diagram, where one is wanted; what to say of it."""
     if plot is None:
         return []
     save_private_reliability(plot, evaluation, title, epsilon)
-    return [f"reliability diagram, {_headline(epsilon)}: {plot}"]
+    what = "calibration curve" if isinstance(evaluation, RiskEvaluation) else "reliability diagram"
+    return [f"{what}, {_headline(epsilon)}: {plot}"]
 
 
-def document(evaluation: PrivateEvaluation, epsilon: float) -> dict[str, Any]:
+def document(evaluation: Estimated, epsilon: float) -> dict[str, Any]:
     """For --json: every estimate with its interval, and what it is."""
     facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
     return facts if evaluation.informative else {**facts, "note": DROWNED}
@@ -52,8 +60,40 @@ def _headline(epsilon: float) -> str:
     return f"estimated under ε = {epsilon:g}, not measured"
 
 
-def _measures(evaluation: PrivateEvaluation) -> list[tuple[str, Estimate, Estimate | None]]:
-    """(measure, before, after); a map changes no prediction, so accuracy has one value."""
+def in_words(evaluation: RiskEvaluation) -> str:
+    """What was wrong with the model's own risk, as far as the intervals can tell."""
+    ratio, slope = evaluation.observed_expected_before, evaluation.slope_before
+    said = []
+    if not ratio.low <= 1 <= ratio.high:
+        said.append(
+            f"The model's own risk is too {'low' if ratio.value > 1 else 'high'} on the whole: for "
+            f"every 100 expected there were about {100 * ratio.value:.0f}."
+        )
+    if not slope.low <= 1 <= slope.high:
+        wrong = ("too high", "too low") if slope.value < 1 else ("too low", "too high")
+        said.append(f"Its high risks are {wrong[0]} and its low ones {wrong[1]}.")
+    return " ".join(said or ["As far as this can tell, the model's own risk fits."])
+
+
+def _measures(evaluation: Estimated) -> list[tuple[str, Estimate, Estimate | None]]:
+    """(measure, before, after); one value where the map changes nothing."""
+    if isinstance(evaluation, RiskEvaluation):
+        e = evaluation
+        shown = [("AUROC", e.auroc, None)] if e.auroc is not None else []
+        return [
+            (f"how often it was class {e.event}", e.prevalence, None),
+            ("mean risk", e.risk_before, e.risk_after),
+            (
+                "observed / expected (1 is right)",
+                e.observed_expected_before,
+                e.observed_expected_after,
+            ),
+            ("calibration intercept (0 is right)", e.intercept_before, e.intercept_after),
+            ("calibration slope (1 is right)", e.slope_before, e.slope_after),
+            ("Brier", e.brier_before, e.brier_after),
+            *shown,
+        ]
+    # No prediction changes, so accuracy has one value.
     return [
         ("accuracy", evaluation.accuracy, None),
         ("mean confidence", evaluation.confidence_before, evaluation.confidence_after),

@@ -3,6 +3,7 @@
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
 from privcal.sketch.reader import SketchReader
+from privcal.sketch.risk import RiskEvaluation, evaluate_risk
 from privcal.sketch.sketch import Fitted, Sketch, SketchAnswer, merge
 
 __all__ = [
@@ -10,9 +11,11 @@ __all__ = [
     "Fitted",
     "Posterior",
     "PrivateEvaluation",
+    "RiskEvaluation",
     "Sketch",
     "SketchAnswer",
     "SketchReader",
     "evaluate_privately",
+    "evaluate_risk",
     "merge",
 ]

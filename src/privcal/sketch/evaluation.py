@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap
+from privcal.maps import CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -102,6 +102,51 @@ def evaluate_privately(
 ) -> PrivateEvaluation:
     """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
     check_bins(bins)
+    draws = drawn(posterior, reader, map, run)
+    p, density, own, after = draws.p, draws.density, draws.own, draws.after
+    return PrivateEvaluation(
+        informative=draws.informative,
+        unchanged=draws.unchanged,
+        accuracy=Estimate.of((density * p).sum(axis=1)),
+        confidence_before=Estimate.of(density @ own),
+        confidence_after=Estimate.of(density @ after),
+        ece_before=Estimate.of(_ece(density, p, own, bins)),
+        ece_after=Estimate.of(_ece(density, p, after, bins)),
+        brier_before=Estimate.of(brier(density, p, own)),
+        brier_after=Estimate.of(brier(density, p, after)),
+        band=Band(*draws.band()),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws from what is known of one run's hidden rows, on a fine grid of scores."""
+
+    map: CurveMap
+    grid: FloatArray
+    own: FloatArray
+    """What the model itself says at each score, before the map."""
+    after: FloatArray
+    """The same after the map."""
+    p: FloatArray
+    """In each draw: the share of the rows at a score for which it is so."""
+    density: FloatArray
+    """In each draw: the share of all rows at a score."""
+    informative: bool
+    unchanged: float | None
+
+    def band(self) -> tuple[FloatArray, ...]:
+        """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
+        expected = self.density.mean(axis=0)
+        limits = np.quantile(self.p, [0.025, 0.975], axis=0)
+        mean = self.p.mean(axis=0)
+        shown = expected > 1e-3 * expected.max()
+        everything = (self.grid, self.own, self.after, mean, *limits, expected)
+        return tuple(values[shown] for values in everything)
+
+
+def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run: int = 0) -> Draws:
+    """The draws by which `map` (the run's own, by default) is judged."""
     if map is None:
         map = reader.maps(posterior)[run]
     elif not isinstance(map, CurveMap) or map.temperature != reader.temperature:
@@ -109,6 +154,10 @@ def evaluate_privately(
             "only a curve over the same score can be judged by this sketch: one fitted with the "
             f"same public data, at temperature {reader.temperature:.6g}"
         )
+    elif (event := getattr(map, "event", None)) != reader.event:
+        ours, theirs = ("being right" if k is None else f"class {k}" for k in (reader.event, event))
+        raise InputError(f"this sketch is about {ours} and the map about {theirs}")
+    check_may_leave(map, "judged by a sketch, as if that were private; measure it on your own rows")
     frame = posterior.mixture.frame
     rng = np.random.default_rng(0)  # the same sketch gives the same estimates twice
     eta, density = posterior.curves(run, _DRAWS, rng)
@@ -117,21 +166,9 @@ def evaluate_privately(
     p = sigmoid(_finer(points, eta))
     density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
-    expected = density.mean(axis=0)
-    low, high = np.quantile(p, [0.025, 0.975], axis=0)
-    shown = expected > 1e-3 * expected.max()
-    return PrivateEvaluation(
-        informative=bool(posterior.informative[run]),
-        unchanged=None if posterior.unchanged is None else float(posterior.unchanged[run]),
-        accuracy=Estimate.of((density * p).sum(axis=1)),
-        confidence_before=Estimate.of(density @ own),
-        confidence_after=Estimate.of(density @ after),
-        ece_before=Estimate.of(_ece(density, p, own, bins)),
-        ece_after=Estimate.of(_ece(density, p, after, bins)),
-        brier_before=Estimate.of(_brier(density, p, own)),
-        brier_after=Estimate.of(_brier(density, p, after)),
-        band=Band(*(v[shown] for v in (grid, own, after, p.mean(axis=0), low, high, expected))),
-    )
+    unchanged = None if posterior.unchanged is None else float(posterior.unchanged[run])
+    informative = bool(posterior.informative[run])
+    return Draws(map, grid, own, after, p, density, informative, unchanged)
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
@@ -155,5 +192,6 @@ def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) 
     return np.asarray(np.abs((density * (p - confidence)) @ cells).sum(axis=1))
 
 
-def _brier(density: FloatArray, p: FloatArray, confidence: FloatArray) -> FloatArray:
+def brier(density: FloatArray, p: FloatArray, confidence: FloatArray) -> FloatArray:
+    """The Brier score of each draw."""
     return np.asarray((density * (p * (1 - confidence) ** 2 + (1 - p) * confidence**2)).sum(axis=1))

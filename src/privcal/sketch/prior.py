@@ -31,7 +31,7 @@ is in use and thought to be right."""
 COARSE_KNOTS = (-2.0, 4.0)
 FINE_KNOTS = (-2.2, -1.0, 0.0, 1.0, 2.5, 4.5, 8.0)
 WIDE_KNOTS = (-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0)
-EVENT_KNOTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
+EVENT_KNOTS = (-10.0, -4.0, -1.5, 0.0, 1.5, 4.0, 10.0)
 
 Scale = tuple[float, float]
 """Standard deviation and length scale of a Gaussian process."""
@@ -158,7 +158,9 @@ def cases(frame: Frame, unchanged: float, *, event: bool = False) -> list[Case]:
     nothing changed.
     """
     if event:
-        slab = Prior((-0.6, 0.5), (0.0, 1.2), density=(0.0, 4.0), ends=(1.5, 1.5))
+        slab = Prior(
+            (-0.4, 0.6), (0.0, 1.5), density=(0.0, 4.0), ends=(1.5, 1.5), end_bends=(1.5, 1.5)
+        )
         mild = replace(slab, slope=(-0.2, 0.25), level=(0.0, 0.5))
     else:
         slab = Prior((-0.75, 0.5), (-0.6, 1.4))
@@ -184,12 +186,18 @@ def cases_with_public(
     Their mean score is `clean`; on the grid, the log-odds fitted to them are `curve` and the
     density of their scores is `density`.
     """
-    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 2.5) ** 2
+    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 3.0) ** 2
     # Where public rows lie beyond the ends, hidden ones may; elsewhere few will.
     beyond = np.log(np.maximum(density[[0, -1]], 1e-3)) - np.log(density[1:-1].mean())
     bell[[0, -1]] = np.log(np.exp(bell[1:-1]).mean()) + beyond
     if event:
-        slab = Prior((-0.1, 0.3), (0.0, 1.2), density=np.exp(bell), ends=(1.0, 1.0))
+        slab = Prior(
+            (-0.1, 0.3),
+            (0.0, 1.2),
+            density=np.exp(bell),
+            ends=(1.0, 1.0),
+            end_bends=(1.5, 1.5),
+        )
     else:
         slab = Prior(
             (-0.1, 0.15),
@@ -199,6 +207,7 @@ def cases_with_public(
             slope_drift=-0.3,
             level_drift=(-0.25, 0.3),
             density=np.exp(bell),
+            roughness=(1.2, 2.0),
             ends=(0.0, 1.0),
         )
     bell = np.exp(bell - bell.max())

@@ -29,6 +29,7 @@ from privcal.sketch.evaluation import PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
 from privcal.sketch.noise import noise_variance
 from privcal.sketch.reader import SketchReader
+from privcal.sketch.risk import RiskEvaluation, evaluate_risk
 from privcal.version import __version__
 
 FORMAT = "privcal-sketch"
@@ -104,8 +105,15 @@ class Fitted:
         """False where the noise drowned the data, and the map is the prior's."""
         return bool(self.posterior.informative[0])
 
-    def evaluate(self, map: CurveMap | None = None, bins: int = 15) -> PrivateEvaluation:
-        """How good confidence is before and after `map` (this one, by default), estimated."""
+    def evaluate(
+        self, map: CurveMap | None = None, bins: int = 15
+    ) -> PrivateEvaluation | RiskEvaluation:
+        """How good confidence is before and after `map` (this one, by default), estimated.
+
+        Of a sketch of an event: how good its risk is.
+        """
+        if self.reader.event is not None:
+            return evaluate_risk(self.posterior, self.reader, map or self.map)
         return evaluate_privately(self.posterior, self.reader, map or self.map, bins)
 
 
@@ -278,10 +286,10 @@ class Sketch:
 
     def evaluate(
         self, public: Scores | None = None, map: CurveMap | None = None, bins: int = 15
-    ) -> PrivateEvaluation:
+    ) -> PrivateEvaluation | RiskEvaluation:
         """How good confidence is on the hidden rows before and after `map`: an estimate.
 
-        `public` are the scores that the sketch was taken with; the ECE has `bins` bins.
+        Of a sketch of an event: how good its risk is (`RiskEvaluation`). `public` are the scores that the sketch was taken with; the ECE has `bins` bins.
         """
         return self.fit(public).evaluate(map, bins)
 
@@ -402,6 +410,15 @@ def merge(*sketches: Sketch) -> Sketch:
 
 
 def _check_same_question(first: Sketch, other: Sketch) -> None:
+    if first.query.event != other.query.event:
+        ours, theirs = (
+            "being right" if s.query.event is None else f"the risk of class {s.query.event}"
+            for s in (first, other)
+        )
+        raise InputError(
+            f"sketches of different queries cannot be merged: one is about {ours} and the other "
+            f"about {theirs}"
+        )
     for f in fields(first.query):
         ours, theirs = getattr(first.query, f.name), getattr(other.query, f.name)
         if ours != theirs:
