@@ -178,8 +178,7 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
     grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
     p = sigmoid(_finer(points, eta))
-    density = _finer(points, density)
-    density /= density.sum(axis=1, keepdims=True)
+    density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
     unchanged = before = None
     if posterior.unchanged is not None:
@@ -193,6 +192,15 @@ def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
     left = np.minimum(points.astype(int), values.shape[-1] - 2)
     share = points - left
     return np.asarray(values[..., left] * (1 - share) + values[..., left + 1] * share)
+
+
+def _shares(points: FloatArray, count: int) -> FloatArray:
+    """How the rows at each of `count` points spread over the finer ones: around it, but all rows
+    beyond an end of the grid are counted at that end and stay there."""
+    shares = np.maximum(0, 1 - np.abs(points - np.arange(count)[:, None])) / _FINER
+    shares[[0, -1]] = 0.0
+    shares[0, 0] = shares[-1, -1] = 1.0
+    return np.asarray(shares)
 
 
 def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) -> FloatArray:
