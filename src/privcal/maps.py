@@ -25,6 +25,7 @@ from privcal.documents import read_document, write_document
 from privcal.errors import InputError
 from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
 from privcal.metrics import bin_index, check_bins
+from privcal.queries import corrected_score
 from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores
 
 FORMAT = "privcal-map"
@@ -398,6 +399,83 @@ class CurveMap(Map):
 def compress_tail(s: FloatArray, last: float) -> FloatArray:
     """Scores as a curve reads them: unchanged up to its `last` point, logarithmic beyond."""
     return np.asarray(np.where(s > last, last + np.log1p(np.clip(s - last, 0, MOST_ODDS)), s))
+
+
+@register("offsets")
+@dataclass(frozen=True)
+class OffsetsMap(Map):
+    """A curve, an offset for the predicted class, and a second curve: all in log-odds.
+
+    The score s of a row is the log-odds of its confidence at `temperature`. The corrected score is
+    read off the straight lines through (`scores`, `log_odds`), level beyond both ends, plus the
+    offset of the predicted class; the result's log-odds are what `correction`, a curve like that
+    of `CurveMap`, gives for it. Among rows of one predicted class the order by confidence stays;
+    between classes it changes. The predicted class never does.
+
+    Parameters
+    ----------
+    temperature
+        From 0.01 to 100: where the scores of rows are taken.
+    scores, log_odds
+        The first curve: 2 to 1,000 numbers each, equally many, rising strictly.
+    offsets
+        For each class a finite number: what is added where it is the predicted one.
+    corrected, corrected_log_odds
+        The second curve, with the same rules.
+
+    Examples
+    --------
+    >>> line = (-5.0, 5.0)
+    >>> map = OffsetsMap(1.0, line, line, (-1.0, 0.0), line, line)
+    >>> map.confidence([[2.0, 0.0], [0.0, 2.0]]).round(3).tolist()
+    [0.731, 0.881]
+    """
+
+    temperature: float
+    scores: tuple[float, ...]
+    log_odds: tuple[float, ...]
+    offsets: tuple[float, ...]
+    corrected: tuple[float, ...]
+    corrected_log_odds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        first = CurveMap(self.temperature, self.scores, self.log_odds)
+        second = CurveMap(self.temperature, self.corrected, self.corrected_log_odds)
+        object.__setattr__(self, "temperature", first.temperature)
+        for name, curve in (("scores", first), ("log_odds", first)):
+            object.__setattr__(self, name, getattr(curve, name))
+        object.__setattr__(self, "corrected", second.scores)
+        object.__setattr__(self, "corrected_log_odds", second.log_odds)
+        offsets = tuple(map(float, self.offsets))
+        if not offsets or not all(map(math.isfinite, offsets)):
+            raise InputError("offsets must be finite numbers, one for each class")
+        object.__setattr__(self, "offsets", offsets)
+
+    def at(self, s: FloatArray, predicted: IntArray) -> FloatArray:
+        """The log-odds of the result for the score `s` of rows with these predicted classes."""
+        score = corrected_score(s, predicted, self.scores, self.log_odds, self.offsets)
+        return CurveMap(self.temperature, self.corrected, self.corrected_log_odds).at(score)
+
+    def describe(self) -> str:
+        low, high = min(self.offsets), max(self.offsets)
+        return (
+            f"an increasing curve and offsets of {len(self.offsets)} predicted classes, from "
+            f"{low:+.2f} to {high:+.2f} in log-odds"
+        )
+
+    @property
+    def informative(self) -> bool:
+        return self.note != PRIOR_ONLY
+
+    def apply(self, outputs: Outputs) -> FloatArray:
+        if outputs.classes != len(self.offsets):
+            raise InputError(
+                f"this map has offsets of {len(self.offsets)} classes, and the scores "
+                f"{outputs.classes} classes"
+            )
+        s = log_odds(outputs, self.temperature)
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-self.at(s, outputs.predicted))))
 
 
 def load_map(path: str | Path) -> Map:

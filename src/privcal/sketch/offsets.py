@@ -1,0 +1,264 @@
+"""The predicted class: a network that is shifted says a few classes too often, and is wrong there.
+
+Two rounds with half of ε each. The first asks for hats of the score and, beside them, for wrong and
+correct rows of each predicted class (`ClassHats`). From the hats comes a curve η(s) as of any
+sketch; from the classes an offset u_k for each, how much more or less than the curve says a
+prediction of class k can be trusted. The second asks for an ordinary sketch of the corrected score
+η′(s) + u_k, and sets right what the first got wrong.
+
+Offsets. Of class k's n_k rows the share a(u_k) = ∫ ρ(s) sigmoid(η(s) + u_k) ds is correct, n_k and u_k
+unknown. Beforehand log(n_k / (n q_k)) is normal around −σ²/2 with deviation σ, where q_k is how often
+the public rows were predicted to be of the class, and
+
+    u_k | n_k ~ N(−κ · log(n_k / (n q_k)), τ²):
+
+a class that is predicted more often than it used to be is trusted less. Nobody knows σ, κ and τ: a few
+values of them, the same for all classes, are weighed by how well they foretell all answers. What is
+seen of a class are two numbers, so the two unknowns are integrated over a grid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privcal.errors import InputError
+from privcal.maps import OffsetsMap
+from privcal.queries import HATS_SHARE, MAX_CLASSES, MAX_KNOTS, ClassHats, OffsetHats
+from privcal.scores import FloatArray
+from privcal.sketch.model import Model, Posterior, Prior, sigmoid
+from privcal.sketch.reader import SketchReader
+
+LEAST_RESOLUTION = 100.0
+"""The resolution below which the noise on each class says more than its rows."""
+
+SPREADS = (0.3, 1.0, 2.0)
+"""Deviations σ of log(n_k / (n q_k))."""
+
+TRUSTS = ((0.0, 0.08), (0.4, 0.35), (0.8, 0.9))
+"""Pairs of κ and τ."""
+
+RATIOS = np.linspace(-5.0, 5.5, 43)
+"""The grid of log(n_k / (n q_k))."""
+
+OFFSETS = np.linspace(-5.0, 5.0, 41)
+"""The grid of u_k."""
+
+_CLASSES_AT_ONCE = 64
+_SETTLED = 1e-10
+
+
+def refusal(resolution: float) -> str | None:
+    """Why offsets are not asked for at this resolution; None where they may be."""
+    if resolution >= LEAST_RESOLUTION:
+        return None
+    return (
+        f"class_offsets needs a resolution of {LEAST_RESOLUTION:g}, and this run has "
+        f"{resolution:.0f} (rows of a source times ε times √(sources/2)): below that the noise on "
+        "each class says more than its rows; take more sources or a larger ε, or leave "
+        "class_offsets out"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetsReader:
+    """What the two rounds ask, and what their answers mean."""
+
+    reader: SketchReader
+    """That of the first round's hats."""
+    frequency: FloatArray
+    """How often each class is predicted where nothing is shifted, q_k."""
+    second: Model
+    """The model of the corrected score."""
+
+    @classmethod
+    def of(cls, reader: SketchReader) -> OffsetsReader:
+        """The reader of offsets beside this one of the score, which has public rows."""
+        public = reader.public
+        if public is None:
+            raise InputError(
+                "class_offsets needs public rows: without them nobody knows how often each class is "
+                "predicted where nothing is shifted, so that a class said too often cannot be told "
+                "from a common one"
+            )
+        if not 2 < public.classes <= MAX_CLASSES:
+            raise InputError(
+                f"class_offsets is for 3 to {MAX_CLASSES:,} classes, not {public.classes}"
+                + ("; for two classes take event" if public.classes == 2 else "")
+            )
+        count = np.bincount(public.outputs.predicted, minlength=public.classes) + 0.5
+        return cls(reader, count / count.sum(), Model(_near_identity(reader.query.knots)))
+
+    @property
+    def query(self) -> ClassHats:
+        """The question of the first round."""
+        hats = self.reader.query
+        return ClassHats(hats.temperature, hats.knots, len(self.frequency))
+
+    def correct(
+        self, averages: FloatArray, answers: int, noise_variance: float
+    ) -> list[OffsetHats]:
+        """The question of the second round for each run, from the averages (B, length) of the first."""
+        hats = 2 * len(self.reader.query.knots)
+        posterior = self.reader.read(
+            averages[:, :hats] / HATS_SHARE, answers, noise_variance / HATS_SHARE**2
+        )
+        share = 1 - HATS_SHARE
+        counts = averages[:, hats:].reshape(len(averages), 2, -1) / share
+        state = posterior.model.state(posterior.mean, posterior.log_rows)
+        queries = []
+        for run, curve in enumerate(posterior.curve):
+            offsets, shares = np.zeros(len(self.frequency)), self.frequency
+            if posterior.informative[run]:
+                found = class_offsets(
+                    counts[run],
+                    answers,
+                    noise_variance / share**2,
+                    self.frequency * state.rows[run],
+                    CurveAtOffset(curve, state.density[run]),
+                )
+                offsets, shares = found.offset, found.rows / found.rows.sum()
+            queries.append(self._question(shifted_curve(curve, offsets, shares), offsets))
+        return queries
+
+    def _question(self, curve: FloatArray, offsets: FloatArray) -> OffsetHats:
+        grid = self.reader.model.grid
+        some = np.linspace(0, len(grid) - 1, min(len(grid), MAX_KNOTS)).astype(int)
+        return OffsetHats(
+            self.reader.temperature,
+            tuple(grid[some].tolist()),
+            tuple(curve[some].tolist()),
+            tuple(offsets.tolist()),
+            self.second.prior.knots,
+        )
+
+    def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
+        """What the averages of the second round say of the corrected score."""
+        return self.second.fit(averages, answers, noise_variance)
+
+    def maps(self, queries: Sequence[OffsetHats], posterior: Posterior) -> list[OffsetsMap]:
+        """The map of each run, from both rounds."""
+        return [
+            OffsetsMap(q.temperature, q.scores, q.log_odds, q.offsets, second.scores, second.log_odds)
+            for q, second in zip(queries, posterior.maps(1.0), strict=True)
+        ]
+
+
+def _near_identity(knots: tuple[float, ...]) -> Prior:
+    """What is believed of a score that was corrected already: that it is nearly right."""
+    return Prior(
+        knots=knots,
+        low=-8.0,
+        high=12.0,
+        bulk=20.0,
+        slope=(0.0, 0.15),
+        level=(0.0, 0.2),
+        correlation=0.0,
+        density=(0.5, 3.0),
+    )
+
+
+class CurveAtOffset(NamedTuple):
+    """A curve on a grid of scores, and the share of rows at each."""
+
+    curve: FloatArray
+    density: FloatArray
+
+    def accuracy(self, offsets: FloatArray) -> FloatArray:
+        """The share of correct rows, a(u), where all log-odds are higher by each offset."""
+        return np.asarray(sigmoid(self.curve + offsets[:, None]) @ self.density)
+
+
+class Classes(NamedTuple):
+    """What is known of each class: the posterior means of its rows and of its offset."""
+
+    rows: FloatArray
+    offset: FloatArray
+
+
+def class_offsets(
+    counts: FloatArray,
+    answers: int,
+    noise_variance: float,
+    expected: FloatArray,
+    curve: CurveAtOffset,
+) -> Classes:
+    """Rows and offset of each class, from its noisy average counts (2, K) of wrong and correct rows.
+
+    `expected` are the rows of each class if it were predicted as often as before, n q_k.
+    """
+    accuracy = curve.accuracy(OFFSETS)
+    # Rows and correct rows on the grid, (ratios · offsets); the cases' priors there.
+    ratio = np.exp(RATIOS).repeat(len(OFFSETS))
+    right = np.tile(accuracy, len(RATIOS))
+    prior = _priors()
+    wanted = np.concatenate(
+        [prior, prior * np.tile(OFFSETS, len(RATIOS))[:, None], prior * ratio[:, None]], axis=1
+    )
+    cases = prior.shape[1]
+    sums = np.empty((len(expected), wanted.shape[1]))
+    log_scale = np.empty(len(expected))
+    for start in range(0, len(expected), _CLASSES_AT_ONCE):
+        some = slice(start, start + _CLASSES_AT_ONCE)
+        rows = expected[some, None] * ratio
+        log_likelihood = np.zeros_like(rows)
+        for seen, share in zip(counts[:, some], (1 - right, right), strict=True):
+            mean = rows * share
+            variance = mean / answers + noise_variance + 1e-12
+            log_likelihood -= 0.5 * ((seen[:, None] - mean) ** 2 / variance + np.log(variance))
+        log_scale[some] = log_likelihood.max(axis=1)
+        sums[some] = np.exp(log_likelihood - log_scale[some, None]) @ wanted
+    with np.errstate(divide="ignore"):
+        evidence = np.log(sums[:, :cases])
+    weight = evidence.sum(axis=0)
+    weight = np.exp(weight - weight.max())
+    weight /= weight.sum()
+    each = np.maximum(sums[:, :cases], 1e-300)
+    offset, rows = (sums[:, i * cases : (i + 1) * cases] / each @ weight for i in (1, 2))
+    return Classes(expected * rows, offset)
+
+
+def _priors() -> FloatArray:
+    """The probability of each point of the grid, (ratios · offsets, cases)."""
+    ratio, offset = RATIOS[:, None], OFFSETS[None, :]
+    tables = []
+    for spread, (kappa, tau) in itertools.product(SPREADS, TRUSTS):
+        of_ratio = np.exp(-0.5 * ((ratio + spread**2 / 2) / spread) ** 2)
+        of_offset = np.exp(-0.5 * ((offset + kappa * ratio) / tau) ** 2)
+        of_offset /= of_offset.sum(axis=1, keepdims=True)
+        tables.append((of_ratio / of_ratio.sum() * of_offset).ravel())
+    return np.stack(tables, axis=1)
+
+
+def shifted_curve(curve: FloatArray, offsets: FloatArray, shares: FloatArray) -> FloatArray:
+    """η′ on the grid of η: Σ shares · sigmoid(η′ + offsets) = sigmoid(η), so that with offsets the
+    curve says the same of all rows together as it did without.
+
+    The sum rises with η′ from below sigmoid(η) at η − max u to above at η − min u.
+    """
+    wanted = sigmoid(curve)
+    low, high = curve - offsets.max(), curve - offsets.min()
+    value = curve - shares @ offsets
+    for _ in range(100):
+        p = sigmoid(value[:, None] + offsets)
+        miss = p @ shares - wanted
+        if np.abs(high - low).max() < _SETTLED or not miss.any():
+            break
+        low, high = np.where(miss < 0, value, low), np.where(miss > 0, value, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = value - miss / ((p * (1 - p)) @ shares)
+        inside = (step > low) & (step < high)
+        step = np.where(inside, step, (low + high) / 2)
+        if np.abs(step - value).max() < _SETTLED:
+            break
+        value = step
+    return np.asarray(value)
+
+
+def unresolved(rows_per_source: float, epsilon: float, sources: int) -> float:
+    return rows_per_source * epsilon * math.sqrt(sources / 2)
