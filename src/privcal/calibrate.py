@@ -303,8 +303,9 @@ def calibrate(
     check_campaign(campaign)
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
-        run.check(plan(chosen, nano))
-        batch = Batch(1, nano, np.random.default_rng(seed), panel.rows_per_person)
+        known = panel.rows_per_person, len(panel.names), getattr(panel, "rows_per_source", None)
+        run.check(plan(chosen, nano, known[1], known[0], known[2]))
+        batch = Batch(1, nano, np.random.default_rng(seed), *known)
         [found] = drive(chosen.run(batch), run.ask)
     finally:
         panel.release()

@@ -37,6 +37,9 @@ MOST_ODDS = 745.0
 PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
 """The note in the provenance of a map for which the noise drowned the data."""
 
+LEFT_ALONE = "nothing speaks clearly for a change: the model is left as it is"
+"""The note in the provenance of a map that leaves a model in use alone."""
+
 
 # --- the fields of a map in its file -------------------------------------------------------
 

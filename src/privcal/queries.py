@@ -52,7 +52,7 @@ MIN_STEP = 0.01
 
 MAX_CLASSES = 1000
 MAX_OFFSET = 100.0
-HATS_SHARE = 0.375
+HATS_SHARE = 0.25
 """The share of a row's unit that `ClassHats` spends on hats: whole grid points, so nothing is lost."""
 
 
@@ -389,6 +389,7 @@ class Hats(Query):
     kind = "hats"
     temperature: float = 1.0
     knots: tuple[float, ...] = (-2.0, 4.0)
+    event: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))

@@ -141,7 +141,7 @@ def _shift(task: PlanTask, shift: str, tell: Callable[[], None]) -> tuple[list[l
         outcomes = [*without]
         for variant, method in contestants:
             rng = stream(task.seed, shift, variant, sources, samples, epsilon)
-            maps = answers.run(method, rows, sources, epsilon, rng)
+            maps = answers.run(method, rows, sources, epsilon, rng, rows_per_source=samples)
             measured = measure(maps, population)
             outcomes.append(Outcome(variant, True, measured, _unclear(maps)))
         results.append(outcomes)

@@ -42,6 +42,10 @@ class Batch:
     """The method's own randomness; noise never comes from here."""
     rows_per_person: int = 1
     """The most rows of one person that count at any source; the noise grows with it."""
+    sources: int = 1
+    """How many sources are to be asked."""
+    rows_per_source: float | None = None
+    """About how many rows a source has, where that is publicly known."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,13 @@ def _as_json(option: Any) -> Any:
     return type(option).__name__ if " at 0x" in text else text  # an address is a new one every time
 
 
-def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:
+def plan(
+    method: Method,
+    nano_epsilon: int,
+    sources: int = 1,
+    rows_per_person: int = 1,
+    rows_per_source: float | None = None,
+) -> list[tuple[int, int, Ask]]:
     """Every question that a run asks, with its round and its index there, and its share of ε.
 
     Found by answering with zeros. Where a question looks may depend on the answers before it; how
@@ -181,7 +191,9 @@ def plan(method: Method, nano_epsilon: int) -> list[tuple[int, int, Ask]]:
     maps: Sequence[Map] = ()
     with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(ArithmeticError):
         warnings.simplefilter("ignore")
-        maps = drive(method.run(Batch(1, nano_epsilon, np.random.default_rng(0))), answer)
+        given = rows_per_person, sources, rows_per_source
+        batch = Batch(1, nano_epsilon, np.random.default_rng(0), *given)
+        maps = drive(method.run(batch), answer)
     for kind in map(type, maps):
         if kind not in KINDS.values():
             raise InputError(

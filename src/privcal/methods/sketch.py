@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from privcal.maps import PRIOR_ONLY, Map
+from privcal.errors import InputError
+from privcal.maps import Map
 from privcal.methods.base import Answered, Ask, Batch, History, Method, Rounds, register
+from privcal.privacy.epsilon import from_nano
 from privcal.scores import Scores
-from privcal.sketch.offsets import OffsetsReader
+from privcal.sketch import prior
 from privcal.sketch.noise import noise_variance
+from privcal.sketch.offsets import OffsetsReader
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.sketch import Sketch
 
@@ -29,58 +32,97 @@ class SketchMethod(Method):
 
     public: Scores | None = None
     """At least 50 clean labelled scores of the calibrator's own, which get no privacy."""
+    event: int | None = None
+    """A class: the map then corrects the risk of that class, not the trust in the predicted one."""
+    rows_per_source: float | None = None
+    """A guess of how many rows a source has; with it, ε and the number of sources it is decided how
+    finely to ask. By default what is publicly known, else 30."""
+    hats: int | None = None
+    """How finely to ask, whatever the guess: so many hats. Only sketches of equally many merge."""
+    unchanged: float | None = None
+    """How probable it is, before anybody is asked, that nothing changed: 0 is never. By default 0.3
+    with public rows, 0.25 for an event, 0.5 with leave_alone, otherwise 0."""
+    leave_alone: bool = False
+    """For a model in use: keep it as it is where it may well be that nothing changed."""
 
     class_offsets: bool = False
-    """Whether each predicted class gets an offset of its own, asked for in two rounds."""
+    """Whether each predicted class gets an offset of its own, asked for in two rounds: see
+    docs/sketch.md. The Brier score falls, by a sixth where a few classes are said too often; the ECE
+    rises by about .005. Needs public rows and a resolution of 100."""
 
     def __post_init__(self) -> None:
-        _ = self.reader  # fits the public rows: whatever is wrong with them is said now
+        if self.rows_per_source is not None and not self.rows_per_source > 0:
+            raise InputError(f"rows_per_source must be above 0, not {self.rows_per_source}")
+        self._knots(0.0)
+        _ = self._finest  # fits the public rows: whatever is wrong with them is said now
         if self.class_offsets:
-            _ = self.offsets
+            self._check_offsets()
 
     @cached_property
-    def offsets(self) -> OffsetsReader:
-        return OffsetsReader.of(self.reader)
+    def _finest(self) -> SketchReader:
+        return SketchReader.of(
+            self.public,
+            event=self.event,
+            unchanged=self.unchanged,
+            leave_alone=self.leave_alone,
+        )
 
-    @cached_property
-    def reader(self) -> SketchReader:
-        return SketchReader.of(self.public)
+    def _knots(self, resolution: float) -> tuple[float, ...]:
+        kind = self.public is not None, self.event is not None
+        return prior.knots(*kind, resolution, self.hats)
+
+    def _resolution(self, batch: Batch) -> float:
+        rows = self.rows_per_source or batch.rows_per_source or prior.ROWS_PER_SOURCE
+        epsilon = from_nano(batch.nano_epsilon) / batch.rows_per_person
+        return prior.resolution(rows, epsilon, batch.sources)
+
+    def reader(self, batch: Batch) -> SketchReader:
+        """What asks and reads: as finely as pays, by what is publicly known."""
+        knots = self._knots(self._resolution(batch))
+        finest = self._finest
+        return finest if finest.query.knots == knots else finest.at(knots)
 
     def run(self, batch: Batch) -> Rounds:
         if self.class_offsets:
             return (yield from self._with_offsets(batch))
-        reader = self.reader
+        reader = self.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, batch.rows_per_person)] * history.sources)
         posterior = reader.read(history[0], history.sources, variance)
-        maps: list[Map] = list(posterior.maps(reader.temperature))
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        maps: list[Map] = list(reader.maps(posterior, directions=batch.runs == 1))
         return maps
 
+    def _check_offsets(self) -> None:
+        given = {"event": self.event, "hats": self.hats, "leave_alone": self.leave_alone or None}
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"class_offsets cannot be had together with {name}")
+        OffsetsReader.check(self._finest)
+
     def _with_offsets(self, batch: Batch) -> Rounds:
-        reader, half = self.offsets, batch.nano_epsilon // 2
+        reader = OffsetsReader.of(self._finest, self._resolution(batch))
+        half = batch.nano_epsilon // 2
         costs = batch.nano_epsilon - half, half
 
-        def noise(round: int, history: History) -> tuple[int, float]:
-            answers = [(costs[round], batch.rows_per_person)] * history.sources
+        def noise(cost: int, history: History) -> tuple[int, float]:
+            answers = [(cost, batch.rows_per_person)] * history.sources
             return history.sources, noise_variance(answers)
 
         history = yield [Ask(reader.query, costs[0])]
-        queries = reader.correct(history[0], *noise(0, history))
+        queries = reader.corrected(history[0], *noise(costs[0], history))
         history = yield [Ask.of_runs(queries, costs[1])]
-        posterior = reader.read(history[1], *noise(1, history))
-        maps: list[Map] = list(reader.maps(queries, posterior))
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
-        return maps
+        # Whoever left in between is gone from the first averages too, but what they led to is asked.
+        return reader.maps(queries, history[1], *noise(costs[1], history))
 
-    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch:
+    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch | None:
+        if self.class_offsets:
+            return None  # its score is this run's own: no other sketch is of the same question
         [only] = answered
+        assert isinstance(only.query, type(self._finest.query))
         return Sketch.of(
-            self.reader.query,
+            only.query,
             only.answers,
             nano_epsilon=only.nano_epsilon,
-            reader=self.reader,
+            reader=self._finest.at(only.query.knots),
             **terms,
         )

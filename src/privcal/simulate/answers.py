@@ -44,8 +44,12 @@ def run(
     epsilon: float,
     rng: np.random.Generator,
     noise: Noise = "each source",
+    rows_per_source: float | None = None,
 ) -> Sequence[Map]:
-    """The map of every trial. An infinite ε is none: the same method without noise."""
+    """The map of every trial. An infinite ε is none: the same method without noise.
+
+    `rows_per_source` is what the method is told of the sources' size; it may be none or wrong.
+    """
     noisy = math.isfinite(epsilon)
     # A method that reckons with noise is told that there is next to none.
     nano = to_nano(epsilon if noisy else MAX_EPSILON)
@@ -59,7 +63,8 @@ def run(
             history.append(average)
         return history
 
-    return drive(method.run(Batch(rows.trials, nano, rng)), answer)
+    batch = Batch(rows.trials, nano, rng, sources=sources, rows_per_source=rows_per_source)
+    return drive(method.run(batch), answer)
 
 
 def exactly(method: Method, scores: Scores) -> Map:
@@ -71,7 +76,7 @@ def prior_map(public: Scores | None = None) -> Map:
     """The map that a sketch gives where its answer says nothing: that of its prior."""
     reader = SketchReader.of(public)
     nothing = np.zeros((1, reader.query.length))
-    return reader.read(nothing, 1, 1.0).maps(reader.temperature)[0]
+    return reader.maps(reader.read(nothing, 1, 1.0))[0]
 
 
 def average_noise(

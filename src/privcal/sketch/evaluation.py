@@ -69,6 +69,8 @@ class PrivateEvaluation:
 
     informative: bool
     """False where the noise drowned the data: these are only what was believed beforehand."""
+    unchanged: float | None
+    """The probability that nothing changed; None where that was not thought of."""
     accuracy: Estimate
     confidence_before: Estimate
     confidence_after: Estimate
@@ -85,6 +87,7 @@ class PrivateEvaluation:
     def to_dict(self) -> dict[str, Any]:
         return {
             "clear": self.informative,
+            "unchanged": self.unchanged,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
         }
@@ -100,20 +103,19 @@ def evaluate_privately(
     """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
     check_bins(bins)
     if map is None:
-        map = posterior.maps(reader.temperature)[run]
+        map = reader.maps(posterior)[run]
     elif not isinstance(map, CurveMap) or map.temperature != reader.temperature:
         raise InputError(
             "only a curve over the same score can be judged by this sketch: one fitted with the "
             f"same public data, at temperature {reader.temperature:.6g}"
         )
-    model = posterior.model
+    frame = posterior.mixture.frame
     rng = np.random.default_rng(0)  # the same sketch gives the same estimates twice
-    state = model.state(posterior.draws(run, _DRAWS, rng), np.full(_DRAWS, posterior.log_rows[run]))
-    rest = rng.standard_normal((_DRAWS, model.unfitted_bend.shape[1])) @ model.unfitted_bend.T
-    points = np.linspace(0, model.points - 1, (model.points - 1) * _FINER + 1)
-    grid, own = _finer(points, model.grid), _finer(points, reader.own_confidence)
-    p = sigmoid(_finer(points, state.eta + rest))
-    density = _finer(points, state.density)
+    eta, density = posterior.curves(run, _DRAWS, rng)
+    points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
+    grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
+    p = sigmoid(_finer(points, eta))
+    density = _finer(points, density)
     density /= density.sum(axis=1, keepdims=True)
     after = sigmoid(map.at(grid))
     expected = density.mean(axis=0)
@@ -121,6 +123,7 @@ def evaluate_privately(
     shown = expected > 1e-3 * expected.max()
     return PrivateEvaluation(
         informative=bool(posterior.informative[run]),
+        unchanged=None if posterior.unchanged is None else float(posterior.unchanged[run]),
         accuracy=Estimate.of((density * p).sum(axis=1)),
         confidence_before=Estimate.of(density @ own),
         confidence_after=Estimate.of(density @ after),

@@ -1,11 +1,15 @@
 """What a sketch says about the hidden rows: a Bayesian model of score and correctness.
 
 A sketch is the average over sources of a `Hats` answer: noisy sums of wrong and of correct rows
-around a few knots of the score s. The model behind it:
+around a few knots of the score s. (Where it asks about an event, "correct" reads "the event was
+so".) The model behind it:
 
     rows with score s:       n · ρ(s), a smooth density;   log ρ ~ Gaussian process
     share of them correct:   sigmoid(e^α · s + b + f(s));  f ~ a small Gaussian process
     what is seen:            hat sums of these, plus sampling and Laplace noise
+
+Rows beyond the ends of the grid count as if they lay on its last point, where ρ and f are free to
+be anything: a classifier that is certain of everything has most of its rows there.
 
 α, b, f, log ρ and log n are unknown together. With Gaussian priors and (nearly) Gaussian noise
 the most probable values are found by Gauss–Newton steps, all runs of a batch at once, and the
@@ -16,27 +20,37 @@ of the size of the sketch for each step) that is the iterated Kalman update:
 
 with v the sketch, m(z) its expectation, J = ∂m/∂z, and C the covariance of what is random in v:
 of rows (drawn independently, so that sums of hats φ_b and φ_c have covariance n E[φ_b φ_c]) and
-of the noise, both divided by the number of answers.
+of the noise, both divided by the number of answers; and of the model, which is never right to the
+last per cent.
+
+There are several such models, one for each case that was believed possible (`Mixture`). How well a
+case explains the sketch is its evidence, the integral of likelihood times prior; in the same
+approximation
+
+    log Z = −½ (v − m)ᵀ C⁻¹ (v − m) − ½ |z|² − ½ log |J Jᵀ + C|,
+
+and the cases are averaged with weights in proportion to their prior probabilities times Z.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from privcal.maps import CurveMap
-from privcal.scores import BoolArray, FloatArray
+from privcal.scores import BoolArray, FloatArray, IntArray
+from privcal.sketch.prior import Case, Frame, Prior
 
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
 
-_STEPS, _CLOSE = 1000, 1e-3
-"""The most steps, and the step in prior standard deviations that ends them. A few hundred rows need
-about ten; a million rows that the prior did not expect, hundreds."""
+_STEPS, _CLOSE = 200, 3e-3
+"""The most steps, and the step in prior standard deviations that ends them. Most sketches need about
+ten."""
 
 _LONGEST = 1.0
 """The longest step in any direction, in prior standard deviations: keeps far starts stable."""
@@ -46,6 +60,10 @@ _LOG_ROWS = 10.0
 
 _TINY = 1e-9
 """Variance added so that a noiseless sketch of no rows can still be solved for."""
+
+_INEXACT = 0.01
+"""How far the model may be from the truth, as a share of every number: as good as nothing up to ten
+thousand rows, and with any number of them the steps come to an end."""
 
 _PROPOSED, _WIDER = 4, 1.15
 """Proposals for each draw of the posterior, and how much wider they are."""
@@ -59,77 +77,17 @@ _SHARP = 2.0
 _LEAST_SLOPE = 1e-3
 """Slope that the resulting curve has at least, so that a map always rises."""
 
+_UNSEEN = 2e-3
+"""The share of rows beyond which nobody looked: there the curve stays as it is."""
+
+MAY_BE_UNCHANGED = 0.4
+"""The probability that nothing changed, above which a model in use is left alone."""
+
+_DIRECTIONS = 6
+"""How many functions tell the uncertainty of a curve."""
+
 _ALONE = 1 << 18
 """Multiplications in a matrix product that a linear algebra library does on one thread."""
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is believed before any answer. See docs/sketch.md for where the numbers are from.
-
-    Where the mean score of clean rows is known, the drift δ is how far the hidden rows' mean lies
-    below it, and what is believed of α and b moves with it.
-    """
-
-    knots: tuple[float, ...]
-    """The scores around which rows are counted."""
-    low: float
-    """The lowest score of the model's grid."""
-    high: float
-    """The highest score of the model's grid."""
-    bulk: float
-    """The score far above which scores differ less and less, to the Gaussian processes."""
-    slope: tuple[float, float]
-    """Mean and standard deviation of α."""
-    level: tuple[float, float]
-    """Mean and standard deviation of b."""
-    correlation: float
-    """Correlation of α and b: where confidence means less, it is usually too high as well."""
-    clean: float | None = None
-    """The mean score of clean rows, where known."""
-    slope_drift: float = 0.0
-    """Factor of tanh δ in the mean of α."""
-    level_drift: tuple[float, float] = (0.0, 0.0)
-    """Factors of δ in the mean and in the standard deviation of b."""
-    bend: tuple[float, float] = (0.3, 1.5)
-    """Standard deviation and length scale of f."""
-    density: tuple[float, float] = (1.5, 3.0)
-    """Centre and width of the density that ρ varies around."""
-    roughness: tuple[float, float] = (1.5, 1.5)
-    """Standard deviation and length scale of log ρ around it."""
-
-
-def prior_with_public(clean: float, classes: int = 1000) -> Prior:
-    """The prior where scores are taken at the temperature that calibrates clean rows.
-
-    Their mean score is `clean`; no score is below that of equal probabilities, −log(classes − 1).
-    """
-    return Prior(
-        knots=(-2.0, 4.0),
-        low=max(-6.0, -math.log(max(classes - 1, 1))),
-        high=12.0,
-        bulk=20.0,
-        slope=(-0.1, 0.15),
-        level=(-0.15, 0.3),
-        correlation=0.4,
-        clean=clean,
-        slope_drift=-0.3,
-        level_drift=(-0.25, 0.3),
-        density=(clean - 0.5, 2.5),
-    )
-
-
-WITHOUT_PUBLIC = Prior(
-    knots=(-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0),
-    low=-8.0,
-    high=40.0,
-    bulk=3.0,
-    slope=(-0.75, 0.5),
-    level=(-0.6, 1.4),
-    correlation=0.0,
-)
-"""The prior where scores are taken at T = 1, of logits whose scale nobody knows: wide, as are
-its knots."""
 
 
 def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[FloatArray, FloatArray]:
@@ -144,81 +102,90 @@ def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[Float
 class Model:
     """The model for one prior, tabulated on a grid of scores."""
 
-    bends, shapes, points = 10, 8, 65
-    """How many functions make up f and log ρ, and the size of the grid."""
-
-    def __init__(self, prior: Prior) -> None:
-        self.prior = prior
-        bulk, (centre, width) = prior.bulk, prior.density
-        low, high, centre = bulk * np.arcsinh(np.array([prior.low, prior.high, centre]) / bulk)
-        x = np.linspace(low, high, self.points)
-        self.grid: FloatArray = bulk * np.sinh(x / bulk)
-        self.log_density: FloatArray = -0.5 * ((x - centre) / width) ** 2
-        self.bend, self.unfitted_bend = _modes(x, prior.bend, self.bends)
-        self.shape, _ = _modes(x, prior.roughness, self.shapes)
+    def __init__(self, prior: Prior, frame: Frame, bends: int = 10, shapes: int = 8) -> None:
+        """`bends` and `shapes`: how many functions make up f and log ρ, beside those of the ends."""
+        self.prior, self.frame = prior, frame
+        x = frame.x
+        self.grid, self.points = frame.grid, frame.points
+        self.base = self.grid if prior.base is None else prior.base
+        if isinstance(prior.density, tuple):
+            centre, width = prior.density
+            self.log_density = -0.5 * ((x - frame.compressed(centre)) / width) ** 2
+        else:
+            self.log_density = np.log(prior.density)
+        bend, self.unfitted_bend = _modes(x, prior.bend, bends)
+        self.bend = np.concatenate([bend, self._at_ends(prior.end_bends)], axis=1)
+        shape, _ = _modes(x, prior.roughness, shapes)
+        self.shape = np.concatenate([shape, self._at_ends(prior.ends)], axis=1)
+        self.bends: int = self.bend.shape[1]
+        self.shapes: int = self.shape.shape[1]
+        self.fitted_bends = bends
+        knots = frame.knots
         self.hats = np.stack(
-            [np.interp(self.grid, prior.knots, unit) for unit in np.eye(len(prior.knots))], axis=1
+            [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
         by_shape = (h[:, :, None] * self.shape[:, None, :]).reshape(self.points, -1)
         self._sums = np.concatenate([h, by_shape, pairs], axis=1)
-        curve = np.concatenate([self.grid[:, None], np.ones((self.points, 1)), self.bend], axis=1)
+        curve = np.concatenate([self.base[:, None], np.ones((self.points, 1)), self.bend], axis=1)
         self._of_curve = (h[:, :, None] * curve[:, None, :]).reshape(self.points, -1)
+
+    def _at_ends(self, deviations: tuple[float, float]) -> FloatArray:
+        """Functions that are zero but at one end of the grid, with these standard deviations."""
+        both = np.zeros((self.points, 2))
+        both[0, 0], both[-1, 1] = deviations
+        return both[:, np.array(deviations) > 0]
 
     @property
     def size(self) -> int:
         return 2 + self.bends + self.shapes + 1
 
-    def fit(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
-        """From average answers (B, 2 · knots), each over `answers` of them.
-
-        `noise_variance` is that of the noise in one number of the average.
-        """
-        runs, length = averages.shape
-        total = averages.sum(axis=1)
-        deviation = np.sqrt(length * noise_variance)
-        informative = total > INFORMATIVE * deviation
-        log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
+    def fit(self, seen: Averages, start: FloatArray | None = None) -> Fit:
+        """The most probable values for each run, by steps from `start`."""
+        runs, some = len(seen.values), seen.informative
         # Where noise drowned the data, the prior stays.
         z, spread = np.zeros((runs, self.size)), np.tile(np.eye(self.size), (runs, 1, 1))
-        z[informative], spread[informative] = self._solve(
-            averages[informative],
-            log_rows[informative],
-            answers,
-            noise_variance,
-            z[informative],
-            z[informative],
+        evidence = np.zeros(runs)
+        begin = z if start is None else start
+        z[some], spread[some], evidence[some] = self._solve(
+            seen.take(some), begin[some], np.zeros_like(z[some])
         )
-        return Posterior(self, z, spread, log_rows, informative, averages, answers, noise_variance)
+        return Fit(self, z, spread, evidence, seen)
+
+    def start_near(self, other: Fit) -> FloatArray | None:
+        """Where to start, if the other model differs from this one in how much the curve bends."""
+        ours, theirs = self.prior, other.model.prior
+        names = (f.name for f in fields(Prior) if f.name != "bend")
+        if any(getattr(ours, name) is not getattr(theirs, name) for name in names):
+            return None
+        z = other.mean.copy()
+        z[:, 2 : 2 + self.fitted_bends] *= theirs.bend[0] / ours.bend[0]
+        return z
 
     def _solve(
-        self,
-        averages: FloatArray,
-        log_rows: FloatArray,
-        answers: int,
-        noise_variance: float,
-        start: FloatArray,
-        believed: FloatArray,
-    ) -> tuple[FloatArray, FloatArray]:
-        """The most probable z of each run, and its covariance, by steps from `start`.
+        self, seen: Averages, start: FloatArray, believed: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The most probable z of each run, its covariance and log-evidence, by steps from `start`.
 
         `believed` are the prior's means: zero, but for draws.
         """
-        length = averages.shape[1]
-        z, spread = start.copy(), np.empty((len(start), self.size, self.size))
-        relax, last = np.ones(len(start)), np.zeros_like(z)
-        moving = np.arange(len(start))
+        runs = len(start)
+        z, spread, evidence = start.copy(), np.empty((runs, self.size, self.size)), np.empty(runs)
+        relax, last = np.ones(runs), np.zeros_like(z)
+        moving = np.arange(runs)
         for step in range(_STEPS):
+            if len(moving) == 0:
+                break
             current = z[moving]
-            expected, jacobian, sampling = self._expect(current, log_rows[moving])
-            covariance = sampling / answers + (noise_variance + _TINY) * np.eye(length)
+            expected, jacobian, sampling = self._expect(current, seen.log_rows[moving])
+            covariance = seen.covariance(expected, sampling)
             transposed = jacobian.transpose(0, 2, 1)
             system = jacobian @ transposed + covariance
             away = (current - believed[moving])[:, :, None]
-            seen = (averages[moving] - expected)[:, :, None] + jacobian @ away
-            move = (transposed @ np.linalg.solve(system, seen) - away)[:, :, 0]
+            miss = (seen.values[moving] - expected)[:, :, None]
+            move = (transposed @ np.linalg.solve(system, miss + jacobian @ away) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
             # A step that turns back went too far: shorter ones from there on.
             relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
@@ -226,20 +193,20 @@ class Model:
             z[moving] = current + move * length_of_step[:, None]
             last[moving] = move
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
-            gain = np.linalg.solve(system[done], jacobian[done])
-            spread[moving[done]] = np.eye(self.size) - transposed[done] @ gain
-            moving = moving[~done]
-            if len(moving) == 0:
-                break
-        return z, spread
+            if done.any():
+                gain = np.linalg.solve(system[done], jacobian[done])
+                spread[moving[done]] = np.eye(self.size) - transposed[done] @ gain
+                far = (miss[done] * np.linalg.solve(covariance[done], miss[done])).sum(axis=(1, 2))
+                far += (away[done] ** 2).sum(axis=(1, 2))
+                evidence[moving[done]] = -0.5 * (far + np.linalg.slogdet(system[done])[1])
+                moving = moving[~done]
+        return z, spread, evidence
 
-    def _log_likelihood(
-        self, z: FloatArray, log_rows: FloatArray, seen: FloatArray, answers: int, noise: float
-    ) -> FloatArray:
-        """The log-likelihood of one average answer `seen`, at several values z of the unknowns."""
-        expected, _, sampling = self._expect(z, log_rows)
-        covariance = sampling / answers + (noise + _TINY) * np.eye(len(seen))
-        miss = (seen - expected)[:, :, None]
+    def _log_likelihood(self, z: FloatArray, seen: Averages, run: int) -> FloatArray:
+        """The log-likelihood of one run's average answer, at several values z of the unknowns."""
+        expected, _, sampling = self._expect(z, np.full(len(z), seen.log_rows[run]))
+        covariance = seen.covariance(expected, sampling)
+        miss = (seen.values[run] - expected)[:, :, None]
         distance = (miss * np.linalg.solve(covariance, miss)).sum(axis=(1, 2))
         return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
 
@@ -308,7 +275,7 @@ class Model:
             [prior.slope_drift / np.cosh(drift) ** 2, fall + spread * unit_b], axis=1
         )
         slope = np.exp(alpha)
-        eta = slope[:, None] * self.grid + level[:, None] + _product(z[:, 2:curve], self.bend.T)
+        eta = slope[:, None] * self.base + level[:, None] + _product(z[:, 2:curve], self.bend.T)
         rows = np.exp(np.clip(log_rows + _LOG_ROWS * z[:, -1], -50, 50))
         return State(
             eta, sigmoid(eta), density, rows, slope, mix, by_drift, mean_shape, drift_by_shape
@@ -339,18 +306,55 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Posterior:
-    """What is known of each of B runs: Gaussian in the model's unit coordinates."""
+class Averages:
+    """What B runs have seen: the average answers, and what is random in them."""
+
+    values: FloatArray
+    """The averages, (B, 2 · knots)."""
+    answers: int
+    """Over how many answers each is."""
+    noise_variance: float
+    """Of the noise in one number of an average."""
+    log_rows: FloatArray
+    """Around what log n is believed to be, (B,)."""
+    informative: BoolArray
+    """False where the noise drowned the data, the total not being clearly positive."""
+
+    @classmethod
+    def of(cls, values: FloatArray, answers: int, noise_variance: float) -> Averages:
+        total = values.sum(axis=1)
+        deviation = float(np.sqrt(values.shape[1] * noise_variance))
+        log_rows = np.log(np.maximum(total, max(deviation, 1e-6)))
+        return cls(values, answers, noise_variance, log_rows, total > INFORMATIVE * deviation)
+
+    def covariance(self, expected: FloatArray, sampling: FloatArray) -> FloatArray:
+        """Of what is random, (B, length, length), where `expected` is to be seen."""
+        covariance = sampling / self.answers
+        diagonal = np.arange(self.values.shape[1])
+        covariance[:, diagonal, diagonal] += (
+            (_INEXACT * expected) ** 2 + self.noise_variance + _TINY
+        )
+        return covariance
+
+    def take(self, runs: IntArray | BoolArray) -> Averages:
+        """Some of the runs."""
+        return replace(
+            self,
+            values=self.values[runs],
+            log_rows=self.log_rows[runs],
+            informative=self.informative[runs],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What one model says of each of B runs: Gaussian in its unit coordinates."""
 
     model: Model
     mean: FloatArray
     covariance: FloatArray
-    log_rows: FloatArray
-    informative: BoolArray
-    """False where the noise drowned the data, the total not being clearly positive: the prior."""
-    averages: FloatArray
-    answers: int
-    noise_variance: float
+    log_evidence: FloatArray
+    seen: Averages
 
     def draws(self, run: int, count: int, rng: np.random.Generator) -> FloatArray:
         """Draws of one run's unknowns, (count, size), from the posterior itself.
@@ -361,14 +365,13 @@ class Posterior:
         """
         model, mean = self.model, self.mean[run]
         unit = rng.standard_normal((_PROPOSED * count, model.size))
-        if not self.informative[run]:
+        if not self.seen.informative[run]:
             return np.asarray(mean + unit[:count])
         # A square root even where rounding made the covariance slightly indefinite.
         values, vectors = np.linalg.eigh(self.covariance[run])
         z = mean + _WIDER * unit * np.sqrt(np.maximum(values, 1e-9)) @ vectors.T
-        rows = np.full(len(z), self.log_rows[run])
         log_weight = (
-            model._log_likelihood(z, rows, self.averages[run], self.answers, self.noise_variance)
+            model._log_likelihood(z, self.seen, run)
             - 0.5 * (z**2).sum(axis=1)
             + 0.5 * (unit**2).sum(axis=1)
         )
@@ -384,53 +387,207 @@ class Posterior:
         Exact where the model is linear; it bends with the model where it is not (randomised
         maximum likelihood, Oliver 1996).
         """
-        model, mean = self.model, self.mean[[run]]
-        _, _, sampling = model._expect(mean, self.log_rows[[run]])
-        length = self.averages.shape[1]
-        covariance = sampling[0] / self.answers + (self.noise_variance + _TINY) * np.eye(length)
-        noise = rng.standard_normal((count, length)) @ np.linalg.cholesky(covariance).T
-        z, _ = model._solve(
-            self.averages[run] + noise,
-            np.full(count, self.log_rows[run]),
-            self.answers,
-            self.noise_variance,
-            mean.repeat(count, axis=0),
-            rng.standard_normal((count, model.size)),
-        )
-        return z
+        model, mean, seen = self.model, self.mean[[run]], self.seen.take(np.array([run]))
+        expected, _, sampling = model._expect(mean, seen.log_rows)
+        [covariance] = seen.covariance(expected, sampling)
+        noise = rng.standard_normal((count, len(covariance))) @ np.linalg.cholesky(covariance).T
+        again = seen.take(np.zeros(count, np.int64))
+        again = replace(again, values=again.values + noise)
+        begin = mean.repeat(count, axis=0)
+        return model._solve(again, begin, rng.standard_normal((count, model.size)))[0]
+
+    def curves(self, run: int, count: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
+        """Draws of one run's log-odds and density on the grid, each (count, points)."""
+        model = self.model
+        z = self.draws(run, count, rng)
+        state = model.state(z, np.full(count, self.seen.log_rows[run]))
+        rest = rng.standard_normal((count, model.unfitted_bend.shape[1])) @ model.unfitted_bend.T
+        return state.eta + rest, state.density
 
     @cached_property
-    def log_odds(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance, on the grid, of the log-odds of being correct: each (B, points)."""
-        model = self.model
-        state = model.state(self.mean, self.log_rows)
+    def _state(self) -> State:
+        return self.model.state(self.mean, self.seen.log_rows)
+
+    @property
+    def density(self) -> FloatArray:
+        """The most probable density, on the grid."""
+        return self._state.density
+
+    @cached_property
+    def _direction(self) -> FloatArray:
+        """Derivative of the log-odds in all unknowns but the number of rows."""
+        model, state = self.model, self._state
         curve = 2 + model.bends
         by_ab = np.ones((*state.eta.shape, 2))
-        by_ab[:, :, 0] = state.slope[:, None] * model.grid
+        by_ab[:, :, 0] = state.slope[:, None] * model.base
         direction = np.empty((*state.eta.shape, model.size - 1))
         direction[:, :, :2] = by_ab @ state.mix
         direction[:, :, 2:curve] = model.bend
         drift = by_ab @ state.by_drift[:, :, None]
         direction[:, :, curve:] = drift * state.drift_by_shape[:, None, :]
+        return direction
+
+    @cached_property
+    def log_odds(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance, on the grid, of the log-odds of being correct: each (B, points)."""
+        direction = self._direction
         variance = np.einsum("bgi,bgi->bg", direction @ self.covariance[:, :-1, :-1], direction)
-        return state.eta, variance + (model.unfitted_bend**2).sum(axis=1)
+        return self._state.eta, variance + (self.model.unfitted_bend**2).sum(axis=1)
+
+    def spread(self, run: int) -> FloatArray:
+        """Covariance of one run's log-odds on the grid."""
+        direction, rest = self._direction[run], self.model.unfitted_bend
+        return np.asarray(direction @ self.covariance[run, :-1, :-1] @ direction.T + rest @ rest.T)
+
+
+class Mixture:
+    """The models of all cases that were believed possible."""
+
+    def __init__(self, frame: Frame, cases: Sequence[Case], leave_alone: bool = False) -> None:
+        """`leave_alone`: keep the curve of the case that nothing changed, where that may well be."""
+        self.frame, self.cases, self.leave_alone = frame, tuple(cases), leave_alone
+        self.models = [Model(case.prior, frame) for case in cases]
+
+    @property
+    def unchanged(self) -> float:
+        """The probability, beforehand, that nothing changed."""
+        return sum(case.weight for case in self.cases if case.unchanged)
+
+    def fit(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
+        """From average answers (B, 2 · knots), each over `answers` of them.
+
+        `noise_variance` is that of the noise in one number of the average.
+        """
+        seen = Averages.of(averages, answers, noise_variance)
+        fits: list[Fit] = []
+        for model in self.models:
+            start = model.start_near(fits[-1]) if fits else None
+            fits.append(model.fit(seen, start))
+        log_weight = np.log([case.weight for case in self.cases]) + np.stack(
+            [fit.log_evidence for fit in fits], axis=1
+        )
+        weights = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+        return Posterior(self, fits, weights / weights.sum(axis=1, keepdims=True), seen)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What is known of each of B runs: of every case, and how probable it is."""
+
+    mixture: Mixture
+    fits: list[Fit]
+    weights: FloatArray
+    """The probability of each case, (B, cases)."""
+    seen: Averages
+
+    @property
+    def informative(self) -> BoolArray:
+        """False where the noise drowned the data, the total not being clearly positive: the prior."""
+        return self.seen.informative
+
+    @property
+    def unchanged(self) -> FloatArray | None:
+        """The probability (B,) that nothing changed; None where that was not thought of."""
+        said = np.array([case.unchanged for case in self.mixture.cases])
+        return np.asarray(self.weights @ said) if said.any() else None
+
+    @property
+    def left_alone(self) -> BoolArray:
+        """Where the curve is that of nothing changed: what was probable, or nothing was seen."""
+        unchanged = self.unchanged
+        if unchanged is None or not self.mixture.leave_alone:
+            return np.zeros(len(self.weights), bool)
+        return np.asarray((unchanged > MAY_BE_UNCHANGED) | ~self.informative)
+
+    @cached_property
+    def density(self) -> FloatArray:
+        """The share of rows expected at each point of the grid, (B, points)."""
+        return np.asarray(sum(w[:, None] * fit.density for w, fit in self._weighted()))
+
+    def _weighted(self) -> list[tuple[FloatArray, Fit]]:
+        return list(zip(self.weights.T, self.fits, strict=True))
+
+    def curves(self, run: int, count: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
+        """Draws of one run's log-odds and density on the grid, each (count, points)."""
+        shares = rng.multinomial(count, self.weights[run])
+        parts = [
+            fit.curves(run, share, rng)
+            for share, fit in zip(shares.tolist(), self.fits, strict=True)
+            if share
+        ]
+        eta, density = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return eta, density
 
     @cached_property
     def curve(self) -> FloatArray:
         """Log-odds, on the grid, of the posterior mean probability, made to rise strictly.
 
         The mean of a probability whose log-odds are normal, by the usual probit approximation.
-        It is the confidence with the least expected Brier score.
+        It is the confidence with the least expected Brier score. Where hardly any row is
+        expected, the curve stays where it was.
         """
-        mean, variance = self.log_odds
-        least = _LEAST_SLOPE * self.model.grid
-        value = mean / np.sqrt(1 + np.pi * variance / 8) - least
-        return np.asarray(np.maximum.accumulate(value, axis=1) + least)
+        right = wrong = np.zeros_like(self.density)
+        for weight, fit in self._weighted():
+            mean, variance = fit.log_odds
+            value = mean / np.sqrt(1 + np.pi * variance / 8)
+            right = right + weight[:, None] * sigmoid(value)
+            wrong = wrong + weight[:, None] * sigmoid(-value)
+        least = _LEAST_SLOPE * self.mixture.frame.grid
+        value = np.log(right) - np.log(wrong) - least
+        value = _rising(value, self.density * right * wrong)
+        value = _flat_beyond(value, self.density)
+        alone = np.flatnonzero(self.left_alone)
+        for case, model in zip(self.mixture.cases, self.mixture.models, strict=True):
+            if case.unchanged and len(alone):
+                value[alone] = np.maximum.accumulate(model.base - least)
+        return np.asarray(value + least)
 
-    def maps(self, temperature: float) -> list[CurveMap]:
+    def maps(self, temperature: float, directions: bool = False) -> list[CurveMap]:
         """The map of each run, for scores taken at `temperature`."""
-        scores = tuple(self.model.grid[::2].tolist())
-        return [CurveMap(temperature, scores, tuple(run)) for run in self.curve[:, ::2].tolist()]
+        scores = tuple(self.mixture.frame.grid[::2].tolist())
+        curves = self.curve[:, ::2].tolist()
+        return [
+            CurveMap(temperature, scores, tuple(c), self._directions(run) if directions else ())
+            for run, c in enumerate(curves)
+        ]
+
+    def _directions(self, run: int) -> tuple[tuple[float, ...], ...]:
+        """The uncertainty of one run's curve, at the scores of its map."""
+        etas = np.stack([fit.log_odds[0][run] for fit in self.fits])
+        mean = self.weights[run] @ etas
+        covariance = sum(
+            weight * (fit.spread(run) + np.outer(eta - mean, eta - mean))
+            for weight, fit, eta in zip(self.weights[run], self.fits, etas, strict=True)
+        )
+        values, vectors = np.linalg.eigh(np.asarray(covariance)[::2, ::2])
+        largest = np.argsort(values)[::-1][:_DIRECTIONS]
+        found = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+        return tuple(tuple(column) for column in found.T.tolist())
+
+
+def _rising(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """The rising curves (B, points) nearest to `values` in weighted squares: falls are pooled."""
+    values = values.copy()
+    for run in np.flatnonzero((np.diff(values, axis=1) < 0).any(axis=1)).tolist():
+        pools: list[list[float]] = []  # value, weight, how many
+        for value, weight in zip(values[run].tolist(), weights[run].tolist(), strict=True):
+            pools.append([value, weight + 1e-12, 1])
+            while len(pools) > 1 and pools[-1][0] < pools[-2][0]:
+                late, early = pools.pop(), pools.pop()
+                total = early[1] + late[1]
+                mean = (early[0] * early[1] + late[0] * late[1]) / total
+                pools.append([mean, total, early[2] + late[2]])
+        values[run] = [value for value, _, many in pools for _ in range(int(many))]
+    return values
+
+
+def _flat_beyond(values: FloatArray, density: FloatArray) -> FloatArray:
+    """Rising curves, held where they enter the outermost `_UNSEEN` of the rows."""
+    below = density.cumsum(axis=1)
+    first = (below > _UNSEEN).argmax(axis=1)
+    last = (below >= 1 - _UNSEEN).argmax(axis=1)
+    run = np.arange(len(values))
+    return np.clip(values, values[run, first][:, None], values[run, last][:, None])
 
 
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -20,7 +20,6 @@ seen of a class are two numbers, so the two unknowns are integrated over a grid.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,10 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import OffsetsMap
+from privcal.maps import PRIOR_ONLY, OffsetsMap
 from privcal.queries import HATS_SHARE, MAX_CLASSES, MAX_KNOTS, ClassHats, OffsetHats
-from privcal.scores import FloatArray
-from privcal.sketch.model import Model, Posterior, Prior, sigmoid
+from privcal.scores import FloatArray, Scores
+from privcal.sketch import prior
+from privcal.sketch.model import Mixture, sigmoid
+from privcal.sketch.prior import Case, Frame, Prior
 from privcal.sketch.reader import SketchReader
 
 LEAST_RESOLUTION = 100.0
@@ -53,18 +54,6 @@ _CLASSES_AT_ONCE = 64
 _SETTLED = 1e-10
 
 
-def refusal(resolution: float) -> str | None:
-    """Why offsets are not asked for at this resolution; None where they may be."""
-    if resolution >= LEAST_RESOLUTION:
-        return None
-    return (
-        f"class_offsets needs a resolution of {LEAST_RESOLUTION:g}, and this run has "
-        f"{resolution:.0f} (rows of a source times ε times √(sources/2)): below that the noise on "
-        "each class says more than its rows; take more sources or a larger ε, or leave "
-        "class_offsets out"
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class OffsetsReader:
     """What the two rounds ask, and what their answers mean."""
@@ -73,26 +62,39 @@ class OffsetsReader:
     """That of the first round's hats."""
     frequency: FloatArray
     """How often each class is predicted where nothing is shifted, q_k."""
-    second: Model
-    """The model of the corrected score."""
+    second: Mixture
+    """What is believed of the corrected score."""
 
     @classmethod
-    def of(cls, reader: SketchReader) -> OffsetsReader:
-        """The reader of offsets beside this one of the score, which has public rows."""
+    def of(cls, reader: SketchReader, resolution: float) -> OffsetsReader:
+        """The reader of offsets beside this one of the score, at a resolution that allows them."""
+        public = cls.check(reader)
+        if resolution < LEAST_RESOLUTION:
+            raise InputError(
+                f"class_offsets needs a resolution of {LEAST_RESOLUTION:g}, and this run has "
+                f"{resolution:.0f} (rows of a source, times ε, times the root of half the sources): "
+                "below that the noise on each class says more than its rows; ask more sources, "
+                "with a larger ε, or without class_offsets"
+            )
+        count = np.bincount(public.outputs.predicted, minlength=public.classes) + 0.5
+        knots = prior.knots(True, False, resolution * HATS_SHARE / 2)
+        return cls(reader.at(knots), count / count.sum(), _near_identity())
+
+    @staticmethod
+    def check(reader: SketchReader) -> Scores:
+        """The reader's public rows; an InputError where they cannot serve."""
         public = reader.public
         if public is None:
             raise InputError(
-                "class_offsets needs public rows: without them nobody knows how often each class is "
-                "predicted where nothing is shifted, so that a class said too often cannot be told "
-                "from a common one"
+                "class_offsets needs public rows: without them nobody knows how often each class "
+                "is predicted where nothing is shifted, and a class that is said too often cannot "
+                "be told from a common one"
             )
         if not 2 < public.classes <= MAX_CLASSES:
             raise InputError(
                 f"class_offsets is for 3 to {MAX_CLASSES:,} classes, not {public.classes}"
-                + ("; for two classes take event" if public.classes == 2 else "")
             )
-        count = np.bincount(public.outputs.predicted, minlength=public.classes) + 0.5
-        return cls(reader, count / count.sum(), Model(_near_identity(reader.query.knots)))
+        return public
 
     @property
     def query(self) -> ClassHats:
@@ -100,17 +102,19 @@ class OffsetsReader:
         hats = self.reader.query
         return ClassHats(hats.temperature, hats.knots, len(self.frequency))
 
-    def correct(
+    def corrected(
         self, averages: FloatArray, answers: int, noise_variance: float
     ) -> list[OffsetHats]:
-        """The question of the second round for each run, from the averages (B, length) of the first."""
-        hats = 2 * len(self.reader.query.knots)
+        """The second question of each run, from the averages (B, length) of the first."""
+        length, share = self.reader.query.length, 1 - HATS_SHARE
         posterior = self.reader.read(
-            averages[:, :hats] / HATS_SHARE, answers, noise_variance / HATS_SHARE**2
+            averages[:, :length] / HATS_SHARE, answers, noise_variance / HATS_SHARE**2
         )
-        share = 1 - HATS_SHARE
-        counts = averages[:, hats:].reshape(len(averages), 2, -1) / share
-        state = posterior.model.state(posterior.mean, posterior.log_rows)
+        counts = averages[:, length:].reshape(len(averages), 2, -1) / share
+        rows = sum(
+            weight * fit.model.state(fit.mean, posterior.seen.log_rows).rows
+            for weight, fit in zip(posterior.weights.T, posterior.fits, strict=True)
+        )
         queries = []
         for run, curve in enumerate(posterior.curve):
             offsets, shares = np.zeros(len(self.frequency)), self.frequency
@@ -119,48 +123,47 @@ class OffsetsReader:
                     counts[run],
                     answers,
                     noise_variance / share**2,
-                    self.frequency * state.rows[run],
-                    CurveAtOffset(curve, state.density[run]),
+                    self.frequency * rows[run],
+                    CurveAtOffset(curve, posterior.density[run]),
                 )
                 offsets, shares = found.offset, found.rows / found.rows.sum()
             queries.append(self._question(shifted_curve(curve, offsets, shares), offsets))
         return queries
 
     def _question(self, curve: FloatArray, offsets: FloatArray) -> OffsetHats:
-        grid = self.reader.model.grid
+        grid = self.reader.mixture.frame.grid
         some = np.linspace(0, len(grid) - 1, min(len(grid), MAX_KNOTS)).astype(int)
         return OffsetHats(
             self.reader.temperature,
             tuple(grid[some].tolist()),
             tuple(curve[some].tolist()),
             tuple(offsets.tolist()),
-            self.second.prior.knots,
+            self.second.frame.knots,
         )
 
-    def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
-        """What the averages of the second round say of the corrected score."""
-        return self.second.fit(averages, answers, noise_variance)
-
-    def maps(self, queries: Sequence[OffsetHats], posterior: Posterior) -> list[OffsetsMap]:
-        """The map of each run, from both rounds."""
-        return [
-            OffsetsMap(q.temperature, q.scores, q.log_odds, q.offsets, second.scores, second.log_odds)
-            for q, second in zip(queries, posterior.maps(1.0), strict=True)
+    def maps(
+        self,
+        queries: Sequence[OffsetHats],
+        averages: FloatArray,
+        answers: int,
+        noise_variance: float,
+    ) -> list[OffsetsMap]:
+        """The map of each run, from the averages of its second question."""
+        posterior = self.second.fit(averages, answers, noise_variance)
+        maps = [
+            OffsetsMap(q.temperature, q.scores, q.log_odds, q.offsets, curve.scores, curve.log_odds)
+            for q, curve in zip(queries, posterior.maps(1.0), strict=True)
         ]
+        for run in (~posterior.informative).nonzero()[0]:
+            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        return maps
 
 
-def _near_identity(knots: tuple[float, ...]) -> Prior:
+def _near_identity() -> Mixture:
     """What is believed of a score that was corrected already: that it is nearly right."""
-    return Prior(
-        knots=knots,
-        low=-8.0,
-        high=12.0,
-        bulk=20.0,
-        slope=(0.0, 0.15),
-        level=(0.0, 0.2),
-        correlation=0.0,
-        density=(0.5, 3.0),
-    )
+    frame = Frame(prior.FINE_KNOTS, low=-8.0, high=12.0, bulk=20.0)
+    near = Prior((0.0, 0.1), (0.0, 0.2), density=(0.5, 3.0))
+    return Mixture(frame, [Case(near, 1.0)])
 
 
 class CurveAtOffset(NamedTuple):
@@ -196,11 +199,11 @@ def class_offsets(
     # Rows and correct rows on the grid, (ratios · offsets); the cases' priors there.
     ratio = np.exp(RATIOS).repeat(len(OFFSETS))
     right = np.tile(accuracy, len(RATIOS))
-    prior = _priors()
+    priors = _priors()
     wanted = np.concatenate(
-        [prior, prior * np.tile(OFFSETS, len(RATIOS))[:, None], prior * ratio[:, None]], axis=1
+        [priors, priors * np.tile(OFFSETS, len(RATIOS))[:, None], priors * ratio[:, None]], axis=1
     )
-    cases = prior.shape[1]
+    cases = priors.shape[1]
     sums = np.empty((len(expected), wanted.shape[1]))
     log_scale = np.empty(len(expected))
     for start in range(0, len(expected), _CLASSES_AT_ONCE):
@@ -258,7 +261,3 @@ def shifted_curve(curve: FloatArray, offsets: FloatArray, shares: FloatArray) ->
             break
         value = step
     return np.asarray(value)
-
-
-def unresolved(rows_per_source: float, epsilon: float, sources: int) -> float:
-    return rows_per_source * epsilon * math.sqrt(sources / 2)

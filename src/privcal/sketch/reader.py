@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -12,15 +12,20 @@ import numpy as np
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
 from privcal.kernel import confidence, log_odds
+from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap
 from privcal.queries import Hats
 from privcal.scores import FloatArray, Scores
-from privcal.sketch.model import WITHOUT_PUBLIC, Model, Posterior, prior_with_public, sigmoid
+from privcal.sketch import prior
+from privcal.sketch.model import Mixture, Posterior, sigmoid
+from privcal.sketch.prior import Frame
 
 MIN_PUBLIC = 50
 """Fewer clean rows say too little about a temperature."""
 
 _BOUNDS = (0.05, 20.0)
 _KNOTS = 16
+_KERNEL = 0.5
+"""The width of the kernel with which the density of public scores is smoothed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +36,117 @@ class SketchReader:
     when all logits are scaled. Without, it is 1 and the prior is wide.
     """
 
-    model: Model
+    mixture: Mixture
     temperature: float
     """The temperature at which the scores of rows are taken."""
     own_confidence: FloatArray
     """The confidence at T = 1 of rows with the scores of the model's grid."""
+    event: int | None = None
+    """The class whose risk it is about; None where it is about being correct."""
     public: Scores | None = None
     """The public rows it was fitted to."""
 
     @classmethod
-    def of(cls, public: Scores | None = None) -> SketchReader:
-        """The reader for these public rows, which are fitted here, or for none."""
-        return _without_public() if public is None else cls._fitted(public)
+    def of(
+        cls,
+        public: Scores | None = None,
+        *,
+        event: int | None = None,
+        knots: tuple[float, ...] | None = None,
+        unchanged: float | None = None,
+        leave_alone: bool = False,
+    ) -> SketchReader:
+        """The reader for these public rows, which are fitted here, or for none.
+
+        `knots` are those of the question, by default the finest. `unchanged` is the probability,
+        before anybody is asked, that nothing changed.
+        """
+        if unchanged is None:
+            if leave_alone:
+                unchanged = prior.UNCHANGED_IN_USE
+            elif public is not None:
+                unchanged = prior.UNCHANGED_WITH_PUBLIC
+            else:
+                unchanged = 0.0 if event is None else prior.UNCHANGED_EVENT
+        if leave_alone and unchanged == 0:
+            raise InputError("leave_alone needs unchanged above 0: how probable it is beforehand")
+        if knots is None:
+            knots = prior.knots(public is not None, event is not None)
+        if public is None:
+            return _without_public(event, knots, unchanged, leave_alone)
+        return _Public.of(public, event).reader(knots, unchanged, leave_alone)
+
+    def reads(
+        self,
+        query: Hats,
+        public: Scores | None,
+        unchanged: float | None,
+        leave_alone: bool | None,
+    ) -> bool:
+        """Whether this is the reader for such a sketch, with these public rows and beliefs."""
+        mixture = self.mixture
+        believed = unchanged in (None, mixture.unchanged)
+        believed = believed and leave_alone in (None, mixture.leave_alone)
+        return query == self.query and self.public is public and believed
+
+    def at(self, knots: tuple[float, ...]) -> SketchReader:
+        """The same with other knots."""
+        mixture = self.mixture
+        frame = replace(mixture.frame, knots=knots)
+        return replace(self, mixture=Mixture(frame, mixture.cases, mixture.leave_alone))
+
+    @property
+    def query(self) -> Hats:
+        """The question that sources are asked."""
+        return Hats(self.temperature, self.mixture.frame.knots, self.event)
+
+    def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
+        """What averages (B, length) over `answers` answers each say of the hidden rows."""
+        return self.mixture.fit(averages, answers, noise_variance)
+
+    def maps(self, posterior: Posterior, directions: bool = False) -> list[CurveMap]:
+        """The map of each run, with a note where there is something to be minded about it."""
+        maps = posterior.maps(self.temperature, directions)
+        for run in (~posterior.informative).nonzero()[0]:
+            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        if posterior.unchanged is not None:
+            for run in posterior.left_alone.nonzero()[0]:
+                maps[run] = maps[run].with_provenance(note=LEFT_ALONE)
+        return maps
+
+
+@cache
+def _without_public(
+    event: int | None, knots: tuple[float, ...], unchanged: float, leave_alone: bool
+) -> SketchReader:
+    frame = _frame(knots, None, event)
+    cases = prior.cases(frame, unchanged, event=event is not None)
+    return SketchReader(Mixture(frame, cases, leave_alone), 1.0, sigmoid(frame.grid), event)
+
+
+def _frame(knots: tuple[float, ...], classes: int | None, event: int | None) -> Frame:
+    """`classes`: of the public rows, where there are some.
+
+    No score is below that of equal probabilities, −log(classes − 1).
+    """
+    if event is not None:
+        return Frame(knots, low=-10.0, high=10.0, bulk=4.0)
+    if classes is None:
+        return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
+    return Frame(knots, low=max(-6.0, -math.log(max(classes - 1, 1))), high=12.0, bulk=20.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Public:
+    """Public rows, fitted."""
+
+    scores: Scores
+    temperature: float
+    s: FloatArray
+    event: int | None
 
     @classmethod
-    def _fitted(cls, public: Scores) -> SketchReader:
+    def of(cls, public: Scores, event: int | None) -> _Public:
         if not isinstance(public, Scores):
             raise InputError(f"public must be Scores, not {type(public).__name__}")
         if len(public) < MIN_PUBLIC:
@@ -67,51 +168,81 @@ class SketchReader:
                 f"the public rows are calibrated by no temperature between {_BOUNDS[0]:g} and "
                 f"{_BOUNDS[1]:g}; check that they are logits of this model with the right labels"
             )
-        s = log_odds(public.outputs, temperature)
-        model = Model(prior_with_public(float(np.clip(s, -6.0, 12.0).mean()), public.classes))
-        own = _own_confidence(s, confidence(public.outputs, 1.0), public.classes, model.grid)
-        return cls(model, temperature, own, public)
+        return cls(public, temperature, log_odds(public.outputs, temperature), event)
+
+    def reader(self, knots: tuple[float, ...], unchanged: float, leave_alone: bool) -> SketchReader:
+        public = self.scores
+        frame = _frame(knots, public.classes, self.event)
+        grid = frame.grid
+        s = np.clip(self.s, frame.low, frame.high)
+        own = confidence(public.outputs, 1.0)
+        equal = -math.log(max(public.classes - 1, 1))
+        cases = prior.cases_with_public(
+            frame,
+            unchanged,
+            clean=float(s.mean()),
+            curve=_smooth(s, self._target, grid),
+            density=_density(s, frame),
+            event=self.event is not None,
+        )
+        return SketchReader(
+            Mixture(frame, cases, leave_alone),
+            self.temperature,
+            sigmoid(_smooth(self.s, own, grid, equal)),
+            self.event,
+            public,
+        )
 
     @property
-    def query(self) -> Hats:
-        """The question that sources are asked."""
-        return Hats(self.temperature, self.model.prior.knots)
-
-    def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
-        """What averages (B, length) over `answers` answers each say of the hidden rows."""
-        return self.model.fit(averages, answers, noise_variance)
+    def _target(self) -> FloatArray:
+        return self.scores.correct.astype(np.float64)
 
 
-@cache
-def _without_public() -> SketchReader:
-    model = Model(WITHOUT_PUBLIC)
-    return SketchReader(model, 1.0, sigmoid(model.grid))
+def _density(s: FloatArray, frame: Frame) -> FloatArray:
+    """The share of scores around each point of the grid, smoothed; the ends are kept apart."""
+    x = frame.x
+    step = x[1] - x[0]
+    inside = (s > frame.low) & (s < frame.high)
+    cells = np.rint((frame.compressed(s[inside]) - x[0]) / step).astype(int)
+    counts = np.bincount(np.clip(cells, 1, len(x) - 2), minlength=len(x)).astype(np.float64)
+    kernel = np.exp(-0.5 * ((x[:, None] - x[None, :]) / _KERNEL) ** 2)
+    found = (kernel / kernel.sum(axis=0)) @ counts
+    found[0] += (s <= frame.low).sum()
+    found[-1] += (s >= frame.high).sum()
+    return np.asarray(found / len(s))
 
 
-def _own_confidence(s: FloatArray, own: FloatArray, classes: int, grid: FloatArray) -> FloatArray:
-    """The mean confidence at T = 1 of rows with score s at another T, smoothly.
+def _smooth(
+    s: FloatArray, y: FloatArray, grid: FloatArray, equal: float | None = None
+) -> FloatArray:
+    """The log-odds, on the grid, of the mean of y in [0, 1] at score s, smooth and rising.
 
-    A penalised logistic regression on a line with bends. Clean rows seldom have low scores, but
-    there is a point both temperatures share: all classes equal, s = −log(classes − 1).
+    A penalised logistic regression on a line with bends. Where there is a score at which the
+    log-odds are known to be the score itself, it is `equal`, below all others.
     """
-    equal = -math.log(max(classes - 1, 1))
-    s = np.clip(s, equal, max(float(grid[-1]), equal + 5.0))
-    knots = np.linspace(equal, max(float(s.max()), equal + 5.0), _KNOTS)
+    low = float(s.min()) if equal is None else equal
+    s = np.clip(s, low, max(float(grid[-1]), low + 5.0))
+    knots = np.linspace(low, max(float(s.max()), low + 5.0), _KNOTS)
     basis = np.stack([np.interp(s, knots, unit) for unit in np.eye(_KNOTS)], axis=1)
     bends = np.diff(np.eye(_KNOTS), 2, axis=0)
     fixed = 0.1 * bends.T @ bends
+    if equal is None:
+        fixed *= 100.0  # outcomes say less than confidence
     value = knots.copy()
     for _ in range(50):
         p = sigmoid(basis @ value)
         weight = np.maximum(p * (1 - p), 1e-6)
-        system = (basis * weight[:, None]).T @ basis + fixed
-        slope = basis.T @ (own - p) - fixed @ value
-        system[0, 0] += 1e3
-        slope[0] += 1e3 * (equal - value[0])
+        system = (basis * weight[:, None]).T @ basis + fixed + 1e-6 * np.eye(_KNOTS)
+        slope = basis.T @ (y - p) - fixed @ value
+        if equal is not None:
+            system[0, 0] += 1e3
+            slope[0] += 1e3 * (equal - value[0])
         step = np.linalg.solve(system, slope)
         value = value + np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < 1e-6:
             break
-    end = (value[-1] - value[-2]) / (knots[1] - knots[0])
-    beyond = np.maximum(grid - knots[-1], 0) * end  # no score is below the first knot
-    return sigmoid(np.interp(grid, knots, np.maximum.accumulate(value)) + beyond)
+    value = np.maximum.accumulate(value)
+    width = knots[1] - knots[0]
+    above = np.maximum(grid - knots[-1], 0) * (value[-1] - value[-2]) / width
+    below = np.minimum(grid - knots[0], 0) * (value[1] - value[0]) / width
+    return np.asarray(np.interp(grid, knots, value) + above + below)

@@ -19,7 +19,7 @@ from privcal import queries
 from privcal.checks import whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.maps import PRIOR_ONLY, CurveMap
+from privcal.maps import CurveMap
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, from_nano
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
 from privcal.queries import GRID, Hats
@@ -245,13 +245,23 @@ class Sketch:
         often = Counter(answer.who for answer in self.answers).values()
         return sum(often) ** 2 // sum(m * m for m in often)
 
-    def fit(self, public: Scores | None = None) -> Fitted:
-        """The map. A sketch taken with public scores must be read with the same ones."""
-        reader = self._reader(public)
+    def fit(
+        self,
+        public: Scores | None = None,
+        *,
+        unchanged: float | None = None,
+        leave_alone: bool | None = None,
+    ) -> Fitted:
+        """The map. A sketch taken with public scores must be read with the same ones.
+
+        `unchanged` and `leave_alone` are those of the method, by default as it was taken: what was
+        believed beforehand is a matter of reading, not of asking.
+        """
+        reader = self._reader(public, unchanged, leave_alone)
         posterior = reader.read(
             self.average[None, :], self.independent_answers, self.noise_variance
         )
-        [map] = posterior.maps(reader.temperature)
+        [map] = reader.maps(posterior, directions=True)
         facts = {
             "method": "sketch",
             "options": {} if public is None else {"public": f"{len(public)} rows"},
@@ -259,7 +269,8 @@ class Sketch:
             "sources": len(self.nano_spent),
             "answers": len(self.answers),
             "model": self.model,
-            "note": None if posterior.informative[0] else PRIOR_ONLY,
+            "note": map.note,
+            "unchanged": None if posterior.unchanged is None else float(posterior.unchanged[0]),
             "privcal": __version__,
         }
         known = {name: fact for name, fact in facts.items() if fact not in (None, {})}
@@ -274,30 +285,34 @@ class Sketch:
         """
         return self.fit(public).evaluate(map, bins)
 
-    def _reader(self, public: Scores | None) -> SketchReader:
+    def _reader(
+        self, public: Scores | None, unchanged: float | None, leave_alone: bool | None
+    ) -> SketchReader:
         taken_with = self.reader
-        if taken_with and taken_with.public is public and taken_with.query == self.query:
+        if taken_with and taken_with.reads(self.query, public, unchanged, leave_alone):
             return taken_with  # its public rows are fitted already
-        without = self.query == SketchReader.of().query
-        if public is None:
-            if not without:
-                raise InputError(
-                    "this sketch was taken with public scores (at temperature "
-                    f"{self.query.temperature:.6g}); read it with the same ones"
-                )
-            return SketchReader.of()
-        if without:
-            raise InputError("this sketch was taken without public scores; read it without")
-        reader = SketchReader.of(public)
-        near = math.isclose(reader.temperature, self.query.temperature, rel_tol=_SAME_TEMPERATURE)
-        if not near or reader.query.knots != self.query.knots:
-            differ = "knots" if near else "temperature"
+        without = self.query.temperature == 1.0
+        if public is None and not without:
             raise InputError(
-                f"this sketch was not taken with these public scores: its {differ} is "
-                f"{getattr(self.query, differ)}, and theirs {getattr(reader.query, differ)}; "
-                "read it with those it was taken with"
+                "this sketch was taken with public scores (at temperature "
+                f"{self.query.temperature:.6g}); read it with the same ones"
             )
-        return replace(reader, temperature=self.query.temperature)
+        if public is not None and without:
+            raise InputError("this sketch was taken without public scores; read it without")
+        reader = SketchReader.of(
+            public,
+            event=self.query.event,
+            knots=self.query.knots,
+            unchanged=unchanged,
+            leave_alone=bool(leave_alone),
+        )
+        theirs, ours = reader.temperature, self.query.temperature
+        if not math.isclose(theirs, ours, rel_tol=_SAME_TEMPERATURE):
+            raise InputError(
+                f"this sketch was not taken with these public scores: its temperature is {ours}, "
+                f"and theirs {theirs}; read it with those it was taken with"
+            )
+        return replace(reader, temperature=ours)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the sketch's JSON file."""

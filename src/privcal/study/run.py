@@ -227,7 +227,14 @@ def _run(
     measured = {}
     for setting, split in splits.items():
         rng = stream(task.seed, task.shift, variant, *_key(setting))
-        maps = answers.run(method, split, setting.sources, setting.epsilon, rng)
+        maps = answers.run(
+            method,
+            split,
+            setting.sources,
+            setting.epsilon,
+            rng,
+            rows_per_source=setting.samples,
+        )
         measured[setting] = measure(maps, split)
     return measured
 
