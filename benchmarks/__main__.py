@@ -9,7 +9,7 @@ from benchmarks import report
 
 NAMES = (
     *("fit", "gap", "ece", "answer", "persons", "growth"),
-    *("study", "sketch", "liars", "ranges", "federation", "corruptions"),
+    *("study", "sketch", "offsets", "liars", "ranges", "federation", "corruptions"),
 )
 
 

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from operator import lt
+from operator import gt, lt
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -420,11 +420,12 @@ class OffsetsMap(Map):
     temperature
         From 0.01 to 100: where the scores of rows are taken.
     scores, log_odds
-        The first curve: 2 to 1,000 numbers each, equally many, rising strictly.
+        The first curve: 2 to 1,000 numbers each, equally many; scores rise strictly, log-odds
+        never fall.
     offsets
         For each class a finite number: what is added where it is the predicted one.
     corrected, corrected_log_odds
-        The second curve, with the same rules.
+        The second curve: the same, both rising strictly.
 
     Examples
     --------
@@ -442,11 +443,17 @@ class OffsetsMap(Map):
     corrected_log_odds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        first = CurveMap(self.temperature, self.scores, self.log_odds)
-        second = CurveMap(self.temperature, self.corrected, self.corrected_log_odds)
-        object.__setattr__(self, "temperature", first.temperature)
-        for name, curve in (("scores", first), ("log_odds", first)):
-            object.__setattr__(self, name, getattr(curve, name))
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        first = tuple(map(float, self.log_odds))
+        # A level stretch of the first curve is no harm: rows there have the same score.
+        CurveMap(1.0, self.scores, tuple(range(len(self.scores))))
+        if len(first) != len(self.scores) or not all(map(math.isfinite, first)):
+            raise InputError("log_odds must be finite numbers, as many as scores")
+        if any(map(gt, first, first[1:])):
+            raise InputError("log_odds of a curve must not fall")
+        second = CurveMap(1.0, self.corrected, self.corrected_log_odds)
+        object.__setattr__(self, "scores", tuple(map(float, self.scores)))
+        object.__setattr__(self, "log_odds", first)
         object.__setattr__(self, "corrected", second.scores)
         object.__setattr__(self, "corrected_log_odds", second.log_odds)
         offsets = tuple(map(float, self.offsets))
@@ -457,7 +464,7 @@ class OffsetsMap(Map):
     def at(self, s: FloatArray, predicted: IntArray) -> FloatArray:
         """The log-odds of the result for the score `s` of rows with these predicted classes."""
         score = corrected_score(s, predicted, self.scores, self.log_odds, self.offsets)
-        return CurveMap(self.temperature, self.corrected, self.corrected_log_odds).at(score)
+        return CurveMap(1.0, self.corrected, self.corrected_log_odds).at(score)
 
     def describe(self) -> str:
         low, high = min(self.offsets), max(self.offsets)

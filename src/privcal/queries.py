@@ -52,7 +52,7 @@ MIN_STEP = 0.01
 
 MAX_CLASSES = 1000
 MAX_OFFSET = 100.0
-HATS_SHARE = 0.25
+HATS_SHARE = 0.125
 """The share of a row's unit that `ClassHats` spends on hats: whole grid points, so nothing is lost."""
 
 

@@ -118,7 +118,7 @@ class Resample:
         [drawn] = np.nonzero(self.counts[trial])
         rows = query.contributions(self.population.scores.take(drawn))
         values = rows.values * self.counts[trial, drawn][:, None]
-        return np.bincount(rows.cells.ravel(), values.ravel(), query.length)
+        return np.bincount(rows.cells.ravel(), values.ravel(), query.length).astype(np.float64)
 
     def _sum(self, query: Query, wanted: BoolArray) -> FloatArray:
         """Sums of a query for the wanted trials; whole numbers below 2⁵³ add up exactly."""

@@ -7,28 +7,34 @@ prediction of class k can be trusted. The second asks for an ordinary sketch of 
 η′(s) + u_k, and sets right what the first got wrong.
 
 Offsets. Of class k's n_k rows the share a(u_k) = ∫ ρ(s) sigmoid(η(s) + u_k) ds is correct, n_k and u_k
-unknown. Beforehand log(n_k / (n q_k)) is normal around −σ²/2 with deviation σ, where q_k is how often
-the public rows were predicted to be of the class, and
+unknown. Beforehand r_k = log(n_k / (n q_k)) is normal around −½ with deviation 1 (so that n q_k rows
+are expected), where q_k is how often the public rows were predicted to be of the class, and
 
-    u_k | n_k ~ N(−κ · log(n_k / (n q_k)), τ²):
+    u_k | n_k ~ N(−κ r_k, τ²):
 
-a class that is predicted more often than it used to be is trusted less. Nobody knows σ, κ and τ: a few
-values of them, the same for all classes, are weighed by how well they foretell all answers. What is
-seen of a class are two numbers, so the two unknowns are integrated over a grid.
+a class that is predicted more often than it used to be is trusted less. Nobody knows κ and τ: a few
+pairs, the same for all classes, are weighed by how well they foretell all answers. What is seen of a
+class are two numbers, so the two unknowns are integrated over a grid.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from privcal.errors import InputError
 from privcal.maps import PRIOR_ONLY, OffsetsMap
-from privcal.queries import HATS_SHARE, MAX_CLASSES, MAX_KNOTS, ClassHats, OffsetHats
+from privcal.queries import (
+    HATS_SHARE,
+    MAX_CLASSES,
+    MAX_KNOTS,
+    MAX_OFFSET,
+    ClassHats,
+    OffsetHats,
+)
 from privcal.scores import FloatArray, Scores
 from privcal.sketch import prior
 from privcal.sketch.model import Mixture, sigmoid
@@ -38,20 +44,19 @@ from privcal.sketch.reader import SketchReader
 LEAST_RESOLUTION = 100.0
 """The resolution below which the noise on each class says more than its rows."""
 
-SPREADS = (0.3, 1.0, 2.0)
-"""Deviations σ of log(n_k / (n q_k))."""
-
 TRUSTS = ((0.0, 0.08), (0.4, 0.35), (0.8, 0.9))
-"""Pairs of κ and τ."""
+"""Pairs of κ and τ, equally probable beforehand."""
 
 RATIOS = np.linspace(-5.0, 5.5, 43)
-"""The grid of log(n_k / (n q_k))."""
+"""The grid of r_k."""
 
 OFFSETS = np.linspace(-5.0, 5.0, 41)
 """The grid of u_k."""
 
 _CLASSES_AT_ONCE = 64
 _SETTLED = 1e-10
+_LEAST = 1e-300
+"""The least evidence, of a pair that cannot explain what was seen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +132,8 @@ class OffsetsReader:
                     CurveAtOffset(curve, posterior.density[run]),
                 )
                 offsets, shares = found.offset, found.rows / found.rows.sum()
-            queries.append(self._question(shifted_curve(curve, offsets, shares), offsets))
+            shifted = np.clip(shifted_curve(curve, offsets, shares), -MAX_OFFSET, MAX_OFFSET)
+            queries.append(self._question(shifted, offsets))
         return queries
 
     def _question(self, curve: FloatArray, offsets: FloatArray) -> OffsetHats:
@@ -162,8 +168,9 @@ class OffsetsReader:
 def _near_identity() -> Mixture:
     """What is believed of a score that was corrected already: that it is nearly right."""
     frame = Frame(prior.FINE_KNOTS, low=-8.0, high=12.0, bulk=20.0)
-    near = Prior((0.0, 0.1), (0.0, 0.2), density=(0.5, 3.0))
-    return Mixture(frame, [Case(near, 1.0)])
+    far = Prior((0.0, 0.2), (0.0, 0.4), density=(0.5, 3.0))
+    near = replace(far, slope=(0.0, 0.07), level=(0.0, 0.15), bend=(0.15, 1.5))
+    return Mixture(frame, [Case(far, 0.5), Case(near, 0.5)])
 
 
 class CurveAtOffset(NamedTuple):
@@ -196,16 +203,15 @@ def class_offsets(
     `expected` are the rows of each class if it were predicted as often as before, n q_k.
     """
     accuracy = curve.accuracy(OFFSETS)
-    # Rows and correct rows on the grid, (ratios · offsets); the cases' priors there.
+    # On the grid, (ratios · offsets): how often a class is predicted, its share of correct rows, and
+    # what is to be integrated: each pair's prior, times 1, the offset and the ratio.
     ratio = np.exp(RATIOS).repeat(len(OFFSETS))
     right = np.tile(accuracy, len(RATIOS))
     priors = _priors()
     wanted = np.concatenate(
         [priors, priors * np.tile(OFFSETS, len(RATIOS))[:, None], priors * ratio[:, None]], axis=1
     )
-    cases = priors.shape[1]
     sums = np.empty((len(expected), wanted.shape[1]))
-    log_scale = np.empty(len(expected))
     for start in range(0, len(expected), _CLASSES_AT_ONCE):
         some = slice(start, start + _CLASSES_AT_ONCE)
         rows = expected[some, None] * ratio
@@ -214,24 +220,23 @@ def class_offsets(
             mean = rows * share
             variance = mean / answers + noise_variance + 1e-12
             log_likelihood -= 0.5 * ((seen[:, None] - mean) ** 2 / variance + np.log(variance))
-        log_scale[some] = log_likelihood.max(axis=1)
-        sums[some] = np.exp(log_likelihood - log_scale[some, None]) @ wanted
-    with np.errstate(divide="ignore"):
-        evidence = np.log(sums[:, :cases])
-    weight = evidence.sum(axis=0)
+        # What is taken away is common to all pairs of κ and τ.
+        likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+        sums[some] = likelihood @ wanted
+    evidence, offset, ratios = np.split(sums, 3, axis=1)
+    evidence = np.maximum(evidence, _LEAST)
+    weight = np.log(evidence).sum(axis=0)
     weight = np.exp(weight - weight.max())
     weight /= weight.sum()
-    each = np.maximum(sums[:, :cases], 1e-300)
-    offset, rows = (sums[:, i * cases : (i + 1) * cases] / each @ weight for i in (1, 2))
-    return Classes(expected * rows, offset)
+    return Classes(expected * (ratios / evidence @ weight), offset / evidence @ weight)
 
 
 def _priors() -> FloatArray:
-    """The probability of each point of the grid, (ratios · offsets, cases)."""
+    """The probability of each point of the grid, (ratios · offsets, pairs of κ and τ)."""
     ratio, offset = RATIOS[:, None], OFFSETS[None, :]
+    of_ratio = np.exp(-0.5 * (ratio + 0.5) ** 2)
     tables = []
-    for spread, (kappa, tau) in itertools.product(SPREADS, TRUSTS):
-        of_ratio = np.exp(-0.5 * ((ratio + spread**2 / 2) / spread) ** 2)
+    for kappa, tau in TRUSTS:
         of_offset = np.exp(-0.5 * ((offset + kappa * ratio) / tau) ** 2)
         of_offset /= of_offset.sum(axis=1, keepdims=True)
         tables.append((of_ratio / of_ratio.sum() * of_offset).ravel())
