@@ -30,7 +30,7 @@ def run() -> None:
     for files in ((), *(tuple(one.split(":")) for one in named)):
         changes += _compare(read_archive(files))
     ece, brier = np.mean(changes, axis=0)
-    report.at_most("ECE against the plain sketch, all settings", ece, 0.006)
+    report.at_most("ECE against the plain sketch, all settings", ece, 0.006, "")
     report.at_most("Brier score, in per cent of the plain sketch's", 100 * brier, -8.0, " %")
 
 

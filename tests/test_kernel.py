@@ -138,6 +138,62 @@ def test_log_odds_of_a_binary_column_are_its_logit_over_t(temperature):
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("m", [2, 3, 10, 1000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_log_odds_of_a_class_are_those_of_its_probability(dtype, m, temperature):
+    logits = random_logits(np.random.default_rng(m), 12, m, dtype)
+    p = random_probabilities(np.random.default_rng(m), 12, m, dtype)
+    for given_as, rows in (
+        ({"logits": logits}, rows_of(logits)),
+        ({"probabilities": p}, [reference.logits_of(row) for row in rows_of(p)]),
+    ):
+        for k in {0, 1, m // 2, m - 1}:
+            exact = [reference.class_log_odds_at(row, temperature, k) for row in rows]
+            expected = [math.inf if s > 746 else s for s in exact]  # exp(−746) is 0
+            ours = log_odds(Outputs(**given_as), temperature, of=k)
+            np.testing.assert_allclose(
+                ours, expected, rtol=LOG_ODDS_TOLERANCE, atol=100 * LOG_ODDS_TOLERANCE
+            )
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_log_odds_of_the_predicted_class_are_exactly_those_of_the_confidence(temperature):
+    logits = random_logits(np.random.default_rng(0), 300, 3)
+    logits[:100, 1] = logits[:100, 0]  # ties: the first is predicted
+    outputs = Outputs(logits=logits)
+    own = log_odds(outputs, temperature)
+    for k in range(3):
+        mine = outputs.predicted == k
+        of = log_odds(outputs, temperature, of=k)
+        assert np.array_equal(of[mine], own[mine])
+        assert (of[~mine] <= 0).all()
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_log_odds_of_a_class_at_the_edges(temperature):
+    column = Outputs(probabilities=[0.0, 1.0, 0.5])
+    assert log_odds(column, temperature, of=1).tolist() == [-math.inf, math.inf, 0.0]
+    assert log_odds(column, temperature, of=0).tolist() == [math.inf, -math.inf, 0.0]
+    sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    assert log_odds(sure, temperature, of=2).tolist() == [-math.inf, -math.inf]
+    tied = Outputs(logits=[[7.0, 7.0, 7.0]])
+    for k in range(3):
+        assert log_odds(tied, temperature, of=k)[0] == pytest.approx(-math.log(2), rel=1e-15)
+    lonely = Outputs(logits=[[-3.0], [1e308]])
+    assert log_odds(lonely, temperature, of=0).tolist() == [math.inf, math.inf]
+    assert log_odds(Outputs(logits=np.empty((0, 3))), temperature, of=2).shape == (0,)
+    # Far below the predicted class: no underflow, however cold.
+    behind = Outputs(logits=[[1000.0, 0.0]])
+    assert log_odds(behind, temperature, of=1)[0] == pytest.approx(-1000 / temperature, rel=1e-14)
+
+
+def test_log_odds_of_a_class_that_is_not_there_are_refused():
+    for k in (-1, 2):
+        with pytest.raises(InputError, match=f"there is no class {k}: the model has 2"):
+            log_odds(Outputs(probabilities=[0.5]), 1.0, of=k)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_at_temperature_one_the_confidence_is_the_largest_probability(dtype):
     p = random_probabilities(np.random.default_rng(0), 50, 6, dtype)
@@ -295,6 +351,7 @@ def test_a_row_has_the_same_bits_in_any_place_block_thread_and_batch(
             confidence(scores.outputs, temperature, **threaded),
             nll(scores, temperature, **threaded),
             log_odds(scores.outputs, temperature, **threaded),
+            log_odds(scores.outputs, temperature, **threaded, of=classes // 2),
         ]
         return np.stack(values, axis=1).view(np.uint64)
 

@@ -63,7 +63,7 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "model"], ["reader"], ["evaluation"], ["sketch"]],
+    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [
         ["names", "pickles", "sets"],
@@ -129,7 +129,7 @@ INSIDE = {
 }
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
-    "sketch.reader", "sketch.sketch", "plugins",
+    "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 
 FILES = {

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from privcal import lines
 from privcal.errors import InputError
-from privcal.queries import FAMILY, BinnedGap, Gap, Hats, Nll, Query
+from privcal.queries import FAMILY, BinnedGap, EventHats, Gap, Hats, Nll, Query
 from privcal.readers import read_scores, read_sources
 from privcal.scores import Scores
 
@@ -30,6 +30,7 @@ QUERIES: list[Query] = [
     Nll(100.0, 1000.0),
     BinnedGap(0.01, 1000),
     Hats(100.0, (-1.0, 0.0, 1.0)),
+    EventHats(100.0, (-1.0, 0.0, 1.0), 2),
 ]
 N, M = 6, 3
 INDICES = (0, N // 2, N)

@@ -19,6 +19,7 @@ from privcal.queries import (
     GRID,
     BinnedGap,
     CellHistogram,
+    EventHats,
     Gap,
     Hats,
     Histogram,
@@ -54,6 +55,8 @@ def any_query(draw: st.DrawFn) -> Query:
                 CellHistogram(bins),
                 Hats(temperature, knots),
                 Hats(temperature),
+                EventHats(temperature, knots, event=draw(st.integers(0, 3))),
+                EventHats(temperature),
             ]
         )
     )
@@ -256,6 +259,8 @@ def test_answers_are_what_the_queries_say() -> None:
         (Histogram(), 2),
         (CellHistogram(), 1),
         (Hats(), 1),
+        (EventHats(), 1),
+        (EventHats(event=0), 1),
     ],
 )
 def test_sensitivities_are_the_declared_ones_and_are_reached(
@@ -278,6 +283,7 @@ def test_a_query_survives_json() -> None:
         Histogram(3),
         CellHistogram(4),
         Hats(0.3, (-1 / 3, 0.1, 7)),
+        EventHats(0.3, (-1 / 3, 0.1, 7), 4),
     ):
         again = parse(json.loads(json.dumps(query.to_dict())))
         assert again == query
@@ -318,6 +324,12 @@ def test_a_query_survives_json() -> None:
         {"kind": "hats", "knots": [0.0, [1.0]]},
         {"kind": "hats", "knots": [0.0, 10**400]},
         {"kind": "hats", "knots": list(range(33))},
+        {"kind": "hats", "event": 1},
+        {"kind": "event-hats", "event": -1},
+        {"kind": "event-hats", "event": True},
+        {"kind": "event-hats", "event": 1.0},
+        {"kind": "event-hats", "event": None},
+        {"kind": "event-hats", "event": 2**31},
     ],
 )
 def test_what_is_outside_the_family_is_no_query(message: object) -> None:
@@ -392,6 +404,67 @@ def test_hats_of_certain_lonely_and_tied_rows() -> None:
     thirds = privcal.Scores(logits=[[7.0, 7.0, 7.0]], labels=[2])
     left = (np.log(2) - 0.5) / 1.5
     assert added(query, thirds)[0] == pytest.approx([left, 1 - left] + [0] * 8, abs=2 / GRID)
+
+
+@pytest.mark.usefixtures("each_kernel")
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_event_hats_are_those_of_the_slow_reference(classes: int, temperature: float) -> None:
+    rng = np.random.default_rng(classes)
+    logits, labels = rng.normal(0, 3, (200, classes)), rng.integers(0, classes, 200)
+    for event in {0, 1, classes - 1}:
+        query = EventHats(temperature, KNOTS, event)
+        found = added(query, privcal.Scores(logits=logits, labels=labels))
+        expected = [
+            reference.hats_of(row, y, temperature, KNOTS, event)
+            for row, y in zip(logits.tolist(), labels.tolist(), strict=True)
+        ]
+        assert np.allclose(found, expected, rtol=0, atol=1.01 / GRID)
+        assert np.allclose(np.sum(found, axis=1), 1, atol=2.01 / GRID)
+
+
+@pytest.mark.usefixtures("each_kernel")
+def test_event_hats_of_certain_lonely_tied_and_malformed_rows() -> None:
+    query = EventHats(1.0, KNOTS, event=1)
+    nothing, first, last = [0.0] * 5, [1.0, 0, 0, 0, 0], [0, 0, 0, 0, 1.0]
+    column = privcal.Scores(probabilities=[0.0, 1.0, 0.0, 1.0], labels=[0, 0, 1, 1])
+    assert added(query, column) == [
+        first + nothing,  # certain of another class, and it is
+        last + nothing,
+        nothing + first,
+        nothing + last,
+    ]
+    tied = privcal.Scores(logits=[[7.0, 7.0]] * 2, labels=[0, 1])
+    assert added(query, tied) == [[0, 0, 1, 0, 0] + nothing, nothing + [0, 0, 1, 0, 0]]
+    odd = privcal.Scores(
+        probabilities=[[0.5, 0.5], [np.nan, 0.5], [0.7, 0.7], [0.5, 0.5]],
+        labels=[1, 1, 1, 7],
+        strict=False,
+    )
+    assert [sum(row) for row in added(query, odd)] == [1, 0, 0, 0]
+    # No such class: nothing to add, in whatever the model's classes are.
+    one = privcal.Scores(logits=[[3.0]], labels=[0])
+    assert added(query, one) == [[0] * 10]
+    assert added(EventHats(1.0, KNOTS, event=0), one) == [nothing + last]
+
+
+def test_event_hats_look_at_the_label_and_hats_at_the_prediction() -> None:
+    # The prediction of class 0 is right, and class 1 did not happen.
+    data = privcal.Scores(logits=[[2.0, 0.0]], labels=[0])
+    [right], [no] = added(Hats(1.0, KNOTS), data), added(EventHats(1.0, KNOTS), data)
+    assert sum(right[5:]) == pytest.approx(1, abs=2 / GRID)
+    assert no == pytest.approx([1, 0, 0, 0, 0, 0, 0, 0, 0, 0], abs=2 / GRID)
+
+
+def test_a_source_without_that_class_refuses_before_it_is_charged() -> None:
+    scores = privcal.Scores(probabilities=[0.3, 0.6], labels=[0, 1])
+    source = Source(scores, ledger=None, name="clinic")
+    question = privcal.Question.of(EventHats(event=2), 0.5, "spring")
+    assert source.offer([question]) == "model"
+    with pytest.raises(privcal.Refused, match="model"):
+        source.answer(question)
+    assert source.spent == 0
+    assert len(source.answer(privcal.Question.of(EventHats(event=1), 0.5, "spring")).values) == 4
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ class LocalPanel:
         if not questions:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
+        _check_classes(own, max(question.query.classes for question in questions))
         self._campaign = questions[0].campaign
         codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
         refused = {name: code for name, code in codes.items() if code is not None}
@@ -540,6 +541,17 @@ def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
             (value, first), (other, second) = list(names.items())[:2]
             raise InputError(
                 f"{first} has {what.format(value)}, {second} {what.format(other)}: ask them apart"
+            )
+
+
+def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
+    """An InputError where the class that is asked about is none of a source's; files stay closed."""
+    for name, source in sources.items():
+        rows = source.rows_in_memory
+        if rows is not None and rows.classes < classes:
+            raise InputError(
+                f"{name} has scores of {rows.classes} classes, 0 to {rows.classes - 1}: there is no "
+                f"class {classes - 1} to ask about"
             )
 
 

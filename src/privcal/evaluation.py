@@ -66,7 +66,8 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
     scores
         n labelled rows. No rows are an `InputError`.
     map
-        The map whose confidence is measured; by default the model's own (temperature 1).
+        The map whose confidence is measured; by default the model's own (temperature 1). A row is
+        correct where the class that the map predicts is the true one.
     bins
         The number of bins of the binned metrics, from 1 to 1,000.
 
@@ -98,11 +99,12 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
         block = scores.take(slice(start, start + step))
         confidence = map.confidence(block)
         p = map.predict_proba(block)
-        reliability += Reliability.of(confidence, block.correct, bins)
-        rows += AllRows.of(confidence, block.correct)
+        correct = map.predict(block) == block.labels
+        reliability += Reliability.of(confidence, correct, bins)
+        rows += AllRows.of(confidence, correct)
         state = ClassWise.of(p, block.labels, bins)
         classwise = state if classwise is None else classwise + state
-        brier += Mean.of((confidence - block.correct) ** 2)
+        brier += Mean.of((confidence - correct) ** 2)
         multiclass += Mean.of(metrics.brier_multiclass_rows(p, block.labels))
         with np.errstate(divide="ignore"):
             nll += Mean.of(-np.log(p[np.arange(len(block)), block.labels]))

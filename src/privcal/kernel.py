@@ -57,7 +57,8 @@ import numpy.typing as npt
 
 from privcal import compiled
 from privcal.checks import number
-from privcal.scores import BLOCK, FloatArray, Outputs, Scores, row_sums
+from privcal.errors import InputError
+from privcal.scores import BLOCK, FloatArray, IntArray, Outputs, Scores, row_sums
 from privcal.threads import default_threads
 
 MIN_TEMPERATURE = 0.01
@@ -105,21 +106,33 @@ def exp_sums(
     return sums
 
 
-def log_odds(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
+def log_odds(
+    outputs: Outputs, temperature: float, threads: int | None = None, *, of: int | None = None
+) -> FloatArray:
     """log(c / (1 − c)) of each row's confidence c at `temperature`, in double precision.
 
-    It comes from the sum over the other classes, so that it keeps telling rows apart where c
-    rounds to 1; it is infinite only where nothing is left for the others.
+    With `of`, c is the probability of that class, whether it is the predicted one or not. It comes
+    from the sum over the other classes, so that it keeps telling rows apart where c rounds to 1; it
+    is infinite only where nothing is left for the others, or for that class.
     """
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)
+    classes = outputs.predicted if of is None else np.full(outputs.rows, _class(outputs, of))
 
     def keep(rows: slice, s0: Scratch) -> None:
         others[rows] = s0
 
-    _for_sums(outputs, beta, keep, np.dtype(np.float64), threads, "others")
-    with np.errstate(divide="ignore"):
-        return np.asarray(-np.log(others))
+    _for_sums(outputs, beta, keep, np.dtype(np.float64), threads, "S0", classes)
+    with np.errstate(all="ignore"):
+        odds = -np.log(others)
+        # The class's own term, exp(βz), as its exponent: z is exactly 0 where it is on top.
+        return odds if of is None else np.asarray((outputs.at(classes) - outputs.top) * beta + odds)
+
+
+def _class(outputs: Outputs, of: int) -> int:
+    if not 0 <= of < outputs.classes:
+        raise InputError(f"there is no class {of}: the model has {outputs.classes}")
+    return of
 
 
 def moments(
@@ -154,8 +167,8 @@ def for_moments(
     _for_sums(outputs, beta, divide, np.dtype(dtype), threads, "moments")
 
 
-Sums = Literal["S0", "others", "moments"]
-"""S0; or S0 without the predicted class; or S0, S1 and S2."""
+Sums = Literal["S0", "moments"]
+"""S0; or S0, S1 and S2."""
 
 
 def _for_sums(
@@ -165,33 +178,47 @@ def _for_sums(
     dtype: np.dtype[Any],
     threads: int | None,
     which: Sums,
+    without: IntArray | None = None,
 ) -> None:
-    """Call `collect(rows, *sums)` for every block of rows, by the kernel in use."""
+    """Call `collect(rows, *sums)` for every block of rows, by the kernel in use.
+
+    S0 may leave out one class of each row, `without`.
+    """
+
+    def left_out(rows: slice) -> IntArray | None:
+        return None if without is None else without[rows]
+
     if compiled.in_use() == "numpy":
 
         def work(rows: slice, *scratch: Scratch) -> None:
-            collect(rows, *_numpy_sums(outputs, rows, beta, which, *scratch))
+            collect(rows, *_numpy_sums(outputs, rows, beta, left_out(rows), *scratch))
 
         scratches = 2 if which == "moments" else 1
     else:
         in_place = outputs.kind == "logits" and compiled.reads(outputs.array, dtype)
 
         def work(rows: slice, *scratch: Scratch) -> None:
-            collect(rows, *_compiled_sums(outputs, rows, beta, which, dtype, *scratch))
+            left = left_out(rows)
+            collect(rows, *_compiled_sums(outputs, rows, beta, which, left, dtype, *scratch))
 
         scratches = 0 if in_place else 1
     for_blocks(outputs, work, dtype, scratches, threads)
 
 
 def _numpy_sums(
-    outputs: Outputs, rows: slice, beta: float, which: Sums, z: Scratch, e: Scratch | None = None
+    outputs: Outputs,
+    rows: slice,
+    beta: float,
+    without: IntArray | None,
+    z: Scratch,
+    e: Scratch | None = None,
 ) -> tuple[Scratch, ...]:
     outputs.shifted(rows, z)
     if e is None:
         np.multiply(z, beta, out=z)
         np.exp(z, out=z)
-        if which == "others":
-            z[np.arange(len(z)), outputs.predicted[rows]] = 0.0
+        if without is not None:
+            z[np.arange(len(z)), without] = 0.0
         return (row_sums(z),)
     if outputs.kind == "probabilities" or outputs.array.dtype.itemsize >= z.itemsize:
         np.maximum(z, _FLOOR, out=z)
@@ -207,11 +234,11 @@ def _compiled_sums(
     rows: slice,
     beta: float,
     which: Sums,
+    without: IntArray | None,
     dtype: np.dtype[Any],
     z: Scratch | None = None,
 ) -> FloatArray:
     sums = np.empty((3 if which == "moments" else 1, rows.stop - rows.start))
-    without = outputs.predicted[rows] if which == "others" else None
     if z is None:
         compiled.sums(outputs.array[rows], dtype, beta, sums, outputs.top[rows], without)
     else:

@@ -4,6 +4,9 @@
 shares the rest among the other classes in proportion; where the predicted class would no longer
 be on top, its probability is raised by the least that keeps it there. Rows sum to 1 and the
 argmax never changes.
+
+A map of the risk of one class (`RiskMap`) is the other way round: the risk is authoritative, and the
+class that it makes most probable is predicted, which may be another than the classifier's.
 """
 
 from __future__ import annotations
@@ -36,6 +39,13 @@ MOST_ODDS = 745.0
 
 PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
 """The note in the provenance of a map for which the noise drowned the data."""
+
+OFFSETS = (
+    "each predicted class has an offset: confidence tells right from wrong better (a lower Brier "
+    "score), for a slightly larger calibration error; no sketch is kept, so nothing is estimated "
+    "of the hidden rows"
+)
+"""The note of a map with an offset for each predicted class."""
 
 LEFT_ALONE = "nothing speaks clearly for a change: the model is left as it is"
 """The note in the provenance of a map that leaves a model in use alone."""
@@ -139,6 +149,10 @@ class Map(ABC):
     def apply(self, outputs: Outputs) -> FloatArray:
         """The calibrated confidence (n,), each in [0, 1], of the predicted class of every row."""
 
+    def predicted(self, outputs: Outputs) -> IntArray:
+        """The class (n,) that is predicted for every row: the classifier's own, where nothing else is said."""
+        return outputs.predicted
+
     def describe(self) -> str:
         """The map in a few words, for people."""
         return f"a map of kind {self.kind}"
@@ -163,6 +177,13 @@ class Map(ABC):
         Takes logits (n, m), `probabilities=` (n, m) or (n,) of class 1, or a `Scores`.
         """
         return self.apply(_outputs(logits, probabilities))
+
+    def predict(self, logits: Any = None, *, probabilities: Any = None) -> IntArray:
+        """The predicted class (n,) of each row; takes what `confidence` takes.
+
+        Most maps leave the classifier's own; one of a risk may predict another.
+        """
+        return self.predicted(_outputs(logits, probabilities))
 
     def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """Calibrated probabilities (n, m) of all classes; takes what `confidence` takes."""
@@ -383,9 +404,13 @@ class CurveMap(Map):
         """The log-odds of the result where the score is `s`."""
         x, y = np.array(self.scores), np.array(self.log_odds)
         slope = np.diff(y) / np.diff(x)
-        s = compress_tail(s, x[-1])
+        s = self._slowed(s)
         left = np.clip(np.searchsorted(x, s, side="right") - 1, 0, len(x) - 2)
         return np.asarray(y[left] + slope[left] * (s - x[left]))
+
+    def _slowed(self, s: FloatArray) -> FloatArray:
+        """Scores as the lines are read at them."""
+        return compress_tail(s, self.scores[-1])
 
     def describe(self) -> str:
         return "an increasing curve"
@@ -397,6 +422,91 @@ class CurveMap(Map):
     def apply(self, outputs: Outputs) -> FloatArray:
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + np.exp(-self.at(self.score(outputs)))))
+
+
+@register("risk")
+@dataclass(frozen=True)
+class RiskMap(CurveMap):
+    """An increasing curve from the score of one class to its risk, both as log-odds.
+
+    The score s of a row is the log-odds of P(`event`) at `temperature`: of that class against all
+    others, predicted or not. The curve is read as that of `CurveMap`, and is slowed at both ends: a
+    probability that was rounded to 0 or 1 has s = ∓∞ and must not be taken for certainty.
+
+    The order of rows by risk never changes. What may change is the class that is predicted: the
+    one with the largest probability, where `event` has its risk and the others share the rest as
+    they did before. `confidence` is the probability of that class.
+
+    Parameters
+    ----------
+    temperature, scores, log_odds, directions
+        As for `CurveMap`.
+    event
+        The class whose risk it is, counted from 0.
+
+    Examples
+    --------
+    >>> map = RiskMap(1.0, scores=(-2.0, 2.0), log_odds=(-1.0, 3.0), event=1)
+    >>> map.risk(probabilities=[0.1, 0.4, 0.9]).round(3).tolist()
+    [0.235, 0.644, 0.96]
+    >>> map.predict(probabilities=[0.1, 0.4, 0.9]).tolist()  # the classifier's own: 0, 0, 1
+    [0, 1, 1]
+    >>> map.confidence(probabilities=[0.1, 0.4, 0.9]).round(3).tolist()
+    [0.765, 0.644, 0.96]
+    """
+
+    event: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "event", whole("event", self.event, 0))
+
+    def score(self, outputs: Outputs) -> FloatArray:
+        if outputs.classes < 2:
+            raise InputError("a risk needs a model of at least two classes")
+        return log_odds(outputs, self.temperature, of=self.event)
+
+    def target(self, scores: Scores) -> BoolArray:
+        return np.asarray(scores.labels == self.event)
+
+    def _slowed(self, s: FloatArray) -> FloatArray:
+        return -compress_tail(-super()._slowed(s), -self.scores[0])
+
+    def describe(self) -> str:
+        return f"an increasing curve of the risk of class {self.event}"
+
+    def risk(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
+        """The calibrated probability (n,) of `event`; takes what `confidence` takes."""
+        return self._risk(_outputs(logits, probabilities))
+
+    def _risk(self, outputs: Outputs) -> FloatArray:
+        return super().apply(outputs)
+
+    def apply(self, outputs: Outputs) -> FloatArray:
+        return np.asarray(self._probabilities(outputs).max(axis=1, initial=0.0))
+
+    def predicted(self, outputs: Outputs) -> IntArray:
+        return np.asarray(self._probabilities(outputs).argmax(axis=1))
+
+    def _probabilities(self, outputs: Outputs) -> FloatArray:
+        risk = self._risk(outputs)
+        result = np.empty((outputs.rows, outputs.classes))
+
+        def work(rows: slice, p: FloatArray) -> None:
+            outputs.shifted(rows, p)
+            p[:, self.event] = -np.inf
+            top = p.max(axis=1, keepdims=True)
+            # A class so certain that nothing is left for the others: share among them evenly.
+            np.subtract(p, np.where(np.isfinite(top), top, 0.0), out=p)
+            p[~np.isfinite(top[:, 0])] = 0.0
+            np.exp(p, out=p)
+            p[:, self.event] = 0.0
+            p *= ((1 - risk[rows]) / p.sum(axis=1))[:, None]
+            result[rows] = p
+            result[rows, self.event] = risk[rows]
+
+        for_blocks(outputs, work, np.dtype(np.float64), 1)
+        return result
 
 
 def compress_tail(s: FloatArray, last: float) -> FloatArray:

@@ -39,7 +39,7 @@ from privcal.checks import number, whole
 from privcal.errors import InputError
 from privcal.kernel import check_temperature
 from privcal.metrics import bin_index, check_bins
-from privcal.scores import FloatArray, IntArray, Scores
+from privcal.scores import BoolArray, FloatArray, IntArray, Scores
 
 GRID = 1 << 20
 """Grid points in one unit: answers are multiples of 2⁻²⁰."""
@@ -47,6 +47,7 @@ GRID = 1 << 20
 MAX_CLIP = 1000.0
 MAX_KNOTS = 32
 MAX_KNOT = 100.0
+MAX_CLASS = 2**31 - 1
 MIN_STEP = 0.01
 """The least distance of two knots: a smaller one would only ask for the last bits of a score."""
 
@@ -83,7 +84,7 @@ class Query(ABC):
 
     A query is immutable, carries no code, and is equal to another of the same kind and parameters.
     The family is closed: `Gap`, `Nll`, `BinnedGap`, `Histogram`, `CellHistogram`, `Hats`,
-    `ClassHats`, `OffsetHats`.
+    `EventHats`, `ClassHats`, `OffsetHats`.
 
     Examples
     --------
@@ -105,6 +106,11 @@ class Query(ABC):
     @abstractmethod
     def sensitivity(self) -> float:
         """The most that one row can change the answer, in L1."""
+
+    @property
+    def classes(self) -> int:
+        """The fewest classes that a model must have for this to mean anything."""
+        return 1
 
     @abstractmethod
     def describe(self) -> str:
@@ -389,7 +395,6 @@ class Hats(Query):
     kind = "hats"
     temperature: float = 1.0
     knots: tuple[float, ...] = (-2.0, 4.0)
-    event: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", check_temperature(self.temperature))
@@ -406,6 +411,11 @@ class Hats(Query):
         object.__setattr__(self, "knots", knots)
 
     @property
+    def event(self) -> int | None:
+        """The class whose score it is; None where it is that of the predicted one."""
+        return None
+
+    @property
     def length(self) -> int:
         return 2 * len(self.knots)
 
@@ -420,12 +430,59 @@ class Hats(Query):
         )
 
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
-        knots = np.array(self.knots)
-        s = np.clip(kernel.log_odds(scores.outputs, self.temperature), knots[0], knots[-1])
-        left = np.clip(np.searchsorted(knots, s, side="right") - 1, 0, len(knots) - 2)
-        share = (s - knots[left]) / (knots[left + 1] - knots[left])
-        cells = left + len(knots) * scores.correct
-        return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
+        return _in_hats(self.knots, *self._split(scores))
+
+    def _split(self, scores: Scores) -> tuple[FloatArray, BoolArray]:
+        """The score of each row, and whether it goes to the second half of the cells."""
+        return kernel.log_odds(scores.outputs, self.temperature), scores.correct
+
+
+@dataclass(frozen=True)
+class EventHats(Hats):
+    """Rows of other classes, then rows of the class `event`, near each knot of its score.
+
+    What `sketch` asks for the risk of an event. The score is the log-odds of P(`event`) at T, of
+    that class against all others, whether it is predicted or not; rows are split by their label.
+
+    Bound: a row's label is either `event` or not, and its two shares are non-negative and sum to
+    1, so it adds 1 in L1, as for `Hats`. A model without such a class has nothing to add.
+
+    Parameters
+    ----------
+    temperature, knots
+        As for `Hats`.
+    event
+        The class, counted from 0.
+
+    Examples
+    --------
+    >>> EventHats(knots=(-2.0, 0.0, 2.0), event=1).length
+    6
+    """
+
+    kind = "event-hats"
+    event: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "event", whole("event", self.event, 0, MAX_CLASS))
+
+    @property
+    def classes(self) -> int:
+        return self.event + 1
+
+    def describe(self) -> str:
+        return (
+            f"for each of {len(self.knots)} overlapping ranges of the predicted probability of class "
+            f"{self.event} at temperature {self.temperature:g}: how many are of another class, how "
+            f"many are of class {self.event}"
+        )
+
+    def _split(self, scores: Scores) -> tuple[FloatArray, BoolArray]:
+        if scores.classes < self.classes:
+            return np.full(len(scores), np.nan), np.zeros(len(scores), np.bool_)
+        odds = kernel.log_odds(scores.outputs, self.temperature, of=self.event)
+        return odds, np.asarray(scores.labels == self.event)
 
 
 @dataclass(frozen=True)
@@ -444,7 +501,7 @@ class ClassHats(Query):
     temperature, knots
         As those of `Hats`.
     classes
-        How many classes are counted, from 2 to 1,000.
+        How many classes are counted, from 2 to 1,000; a model must have as many.
 
     Examples
     --------
@@ -543,6 +600,10 @@ class OffsetHats(Query):
             raise InputError("log_odds of a curve must be as many as its scores and never fall")
 
     @property
+    def classes(self) -> int:
+        return len(self.offsets)
+
+    @property
     def length(self) -> int:
         return 2 * len(self.knots)
 
@@ -562,9 +623,7 @@ class OffsetHats(Query):
         corrected = corrected_score(
             s, scores.outputs.predicted, self.scores, self.log_odds, self.offsets
         )
-        left, share = _between(np.array(self.knots), corrected)
-        cells = left + len(self.knots) * scores.correct
-        return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
+        return _in_hats(self.knots, corrected, scores.correct)
 
 
 def corrected_score(
@@ -579,6 +638,15 @@ def corrected_score(
     y, offset = np.array(log_odds), np.array([*offsets, 0.0])
     line = y[left] + share * (y[left + 1] - y[left])
     return np.asarray(line + offset[np.minimum(predicted, len(offsets))])
+
+
+def _in_hats(
+    knots: tuple[float, ...], score: FloatArray, yes: BoolArray
+) -> tuple[IntArray, FloatArray]:
+    """The two hats that each row counts for, in the second half of the cells where `yes`."""
+    left, share = _between(np.array(knots), score)
+    cells = left + len(knots) * yes
+    return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
 
 
 def _between(knots: FloatArray, s: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -597,7 +665,10 @@ def _check_knots(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
 
 FAMILY: dict[str, type[Query]] = {
     cls.kind: cls
-    for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram, Hats, ClassHats, OffsetHats)
+    for cls in (
+        *(Gap, Nll, BinnedGap, Histogram, CellHistogram),
+        *(Hats, EventHats, ClassHats, OffsetHats),
+    )
 }
 
 
@@ -609,7 +680,7 @@ def parse(message: Any) -> Query:
     >>> parse({"kind": "sum"})
     Traceback (most recent call last):
     ...
-    privcal.errors.InputError: unknown query; the family is gap, nll, binned-gap, histogram, cell-histogram, hats, class-hats, offset-hats
+    privcal.errors.InputError: unknown query; the family is gap, nll, binned-gap, histogram, cell-histogram, hats, event-hats, class-hats, offset-hats
     """
     kind = message.get("kind") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in FAMILY:

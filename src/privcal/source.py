@@ -270,6 +270,9 @@ class Source:
             terms.policy.check(question, asker)
         if self.model is not None and any(q.model not in (None, self.model) for q in questions):
             raise Refused("model")
+        seen = self.__dict__.get("scores", self.rows_in_memory)  # a file stays closed
+        if seen is not None and any(q.query.classes > seen.classes for q in questions):
+            raise Refused("model")
         if not isinstance(self._data, Scores):
             try:
                 self._data.check_there()  # a share that is not mounted costs nobody's budget
@@ -344,6 +347,8 @@ class Source:
     def _draw(self, question: Question, asker: str, terms: Terms) -> list[int]:
         """A new answer: the rows are looked at here, and nowhere before."""
         self._check_fits(terms)
+        if question.query.classes > self.scores.classes:
+            raise InputError(f"there is no class {question.query.classes - 1} in these scores")
 
         def charge(persons: set[bytes]) -> set[bytes]:
             return self.ledger.charge_persons(question, asker, persons, terms.policy.nano_total)

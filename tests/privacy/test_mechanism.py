@@ -13,7 +13,17 @@ import privcal
 from privcal.privacy import mechanism
 from privcal.privacy.epsilon import NANO, split, to_nano
 from privcal.privacy.mechanism import add_noise, noise_scale
-from privcal.queries import GRID, BinnedGap, CellHistogram, Gap, Hats, Histogram, Nll, Query
+from privcal.queries import (
+    GRID,
+    BinnedGap,
+    CellHistogram,
+    EventHats,
+    Gap,
+    Hats,
+    Histogram,
+    Nll,
+    Query,
+)
 from privcal.question import Question
 from tests.conftest import random_scores
 
@@ -62,6 +72,7 @@ QUERIES = [
     Histogram(15),
     CellHistogram(15),
     Hats(2.0),
+    EventHats(2.0),
 ]
 
 

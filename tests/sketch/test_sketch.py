@@ -96,7 +96,8 @@ def test_the_map_tells_where_it_comes_from(public: privcal.Scores) -> None:
     assert with_public is not None
     assert again is not None
     facts = merge(with_public, again).fit(public).map.provenance
-    assert {k: v for k, v in facts.items() if k != "note"} == {
+    assert 0 < facts["unchanged"] < 1
+    assert {k: v for k, v in facts.items() if k not in ("note", "unchanged")} == {
         "method": "sketch",
         "options": {"public": "400 rows"},
         "epsilon_per_source": 0.75,
@@ -303,9 +304,23 @@ def test_a_sketch_is_read_with_the_public_scores_it_was_taken_with(public: privc
         taken.fit(random_scores(400, seed=98))
     with pytest.raises(privcal.InputError, match="taken without public scores"):
         sketch("a").fit(public)
-    odd = Hats(taken.query.temperature, (-2.0, 5.0))
-    with pytest.raises(privcal.InputError, match="its knots is"):
-        Sketch(odd, taken.answers).fit(public)
+
+
+def test_a_sketch_is_read_at_the_knots_it_was_taken_at(public: privcal.Scores) -> None:
+    fine = privcal.calibrate(sources(3), "sketch", 1.0, public=public, hats=7).sketch
+    assert fine is not None
+    assert len(fine.query.knots) == 7
+    again = Sketch.of(
+        fine.query,
+        {a.source: a.values for a in fine.answers},
+        {},
+        10**9,
+        asker="local",
+        campaign="again",
+    )
+    assert again.reader is None
+    assert again.fit(public).posterior.mixture.frame.knots == fine.query.knots
+    assert again.fit(public).map.log_odds == fine.fit(public).map.log_odds
 
 
 def test_the_last_digits_of_the_temperature_may_differ_between_machines(

@@ -56,6 +56,8 @@ def bits(form: Form, array: np.ndarray, threads: int | None = None) -> np.ndarra
         kernel.confidence(outputs, TEMPERATURE, threads),
         kernel.nll(scores, TEMPERATURE, threads),
         kernel.log_odds(outputs, TEMPERATURE, threads),
+        kernel.log_odds(outputs, TEMPERATURE, threads, of=0),
+        kernel.log_odds(outputs, TEMPERATURE, threads, of=classes - 1),
         *kernel.moments(outputs, 1 / TEMPERATURE, outputs.dtype, threads),
     )
     return np.stack(values, axis=1).view(np.uint64)

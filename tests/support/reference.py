@@ -45,10 +45,29 @@ def log_odds_at(logits, temperature):
     return -log(math.fsum(math.exp((z - top) / temperature) for z in others))
 
 
-def hats_of(logits, label, temperature, knots):
-    """What one row adds to each cell: a hat around each knot, wrong cells first."""
-    s = log_odds_at(logits, temperature)
-    predicted = logits.index(max(logits))
+def class_log_odds_at(logits, temperature, k):
+    """log(p / (1 − p)) of the probability p of class k: exponents relative to the largest other."""
+    others = [*logits[:k], *logits[k + 1 :]]
+    if not others:
+        return math.inf
+    most = max(others)
+    if most == -math.inf:
+        return math.inf
+    rest = math.log(math.fsum(math.exp((z - most) / temperature) for z in others))
+    return (logits[k] - most) / temperature - rest
+
+
+def hats_of(logits, label, temperature, knots, event=None):
+    """What one row adds to each cell: a hat around each knot, wrong cells first.
+
+    With an event: around the log-odds of that class, rows of other classes first.
+    """
+    if event is None:
+        s = log_odds_at(logits, temperature)
+        yes = logits.index(max(logits)) == label
+    else:
+        s = class_log_odds_at(logits, temperature, event)
+        yes = label == event
     share = [0.0] * len(knots)
     for k, knot in enumerate(knots):
         if s == knot or (k == 0 and s < knot) or (k == len(knots) - 1 and s > knot):
@@ -58,7 +77,7 @@ def hats_of(logits, label, temperature, knots):
         elif k < len(knots) - 1 and knot < s < knots[k + 1]:
             share[k] = (knots[k + 1] - s) / (knots[k + 1] - knot)
     none = [0.0] * len(knots)
-    return none + share if predicted == label else share + none
+    return none + share if yes else share + none
 
 
 def row_nll(logits, label, temperature):

@@ -10,7 +10,7 @@ import typer
 from privcal.cli.console import plural, show
 from privcal.cli.options import Json
 from privcal.files import check_outputs, write_columns
-from privcal.maps import load_map
+from privcal.maps import RiskMap, load_map
 from privcal.readers import read_outputs
 
 
@@ -25,15 +25,19 @@ def apply(
 ) -> None:
     """Apply a map: predicted class and calibrated confidence of each row, in the same order.
 
+    A map of a risk adds the risk of its class, and predicts the class that is the most probable by it.
+
     Example: `privcal apply map.json scores.npz --out calibrated.parquet`
     """
     check_outputs([out], [map, scores])
     loaded = load_map(map)
     outputs = read_outputs(scores)
     columns: dict[str, Any] = {
-        "predicted": outputs.predicted,
+        "predicted": loaded.predict(outputs),
         "confidence": loaded.confidence(outputs),
     }
+    if isinstance(loaded, RiskMap):
+        columns["risk"] = loaded.risk(outputs)
     if probabilities:
         table = loaded.predict_proba(outputs)
         columns |= {f"probability_{j}": table[:, j] for j in range(outputs.classes)}

@@ -139,7 +139,9 @@ def row_by_row(maps: Sequence[Map], rows: HeldOut) -> Measured:
     measured = Measured(*(np.empty(len(maps)) for _ in Measured._fields))
     for trial, map in enumerate(maps):
         test = rows.rows(trial)
-        c, target = map.confidence(rows.of.scores)[test], rows.of.target[test]
+        scores = rows.of.scores
+        c = map.confidence(scores)[test]
+        target = (map.predict(scores) == scores.labels)[test]
         gaps, squares = binned_gaps(c, target)
         measured.ece[trial] = np.abs(gaps).sum() / len(c)
         measured.brier[trial] = squares / len(c)

@@ -48,12 +48,16 @@ from privcal.sketch.prior import Case, Frame, Prior
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
 
-_STEPS, _CLOSE = 200, 3e-3
+_STEPS, _CLOSE = 200, 1e-2
 """The most steps, and the step in prior standard deviations that ends them. Most sketches need about
 ten."""
 
-_LONGEST = 1.0
-"""The longest step in any direction, in prior standard deviations: keeps far starts stable."""
+_LONGEST = 0.3
+"""The longest step in any direction, in prior standard deviations of a level b that is as wide: keeps
+far starts stable. Where little is thought possible, everything is nearly linear."""
+
+_HOPELESS, _HOPELESS_STEP = 30.0, 2
+"""A case whose log-evidence is so far below another's in that step is not followed any further."""
 
 _LOG_ROWS = 10.0
 """Prior standard deviation of log n: as good as nothing known."""
@@ -85,6 +89,9 @@ MAY_BE_UNCHANGED = 0.4
 
 _DIRECTIONS = 6
 """How many functions tell the uncertainty of a curve."""
+
+MAPPED = slice(None, None, 2)
+"""The points of the grid that are a map's scores."""
 
 _ALONE = 1 << 18
 """Multiplications in a matrix product that a linear algebra library does on one thread."""
@@ -120,10 +127,14 @@ class Model:
         self.bends: int = self.bend.shape[1]
         self.shapes: int = self.shape.shape[1]
         self.fitted_bends = bends
+        self._longest = max(1.0, _LONGEST / prior.level[1])
         knots = frame.knots
         self.hats = np.stack(
             [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
+        if frame.whole:
+            whole = np.full((self.points, 1), frame.whole)
+            self.hats = np.concatenate([self.hats, whole], axis=1)
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
@@ -142,15 +153,23 @@ class Model:
     def size(self) -> int:
         return 2 + self.bends + self.shapes + 1
 
-    def fit(self, seen: Averages, start: FloatArray | None = None) -> Fit:
-        """The most probable values for each run, by steps from `start`."""
+    def fit(
+        self, seen: Averages, start: FloatArray | None = None, best: FloatArray | None = None
+    ) -> Fit:
+        """The most probable values for each run, by steps from `start`.
+
+        Runs whose log-evidence stays hopelessly below `best` are not followed to the end.
+        """
         runs, some = len(seen.values), seen.informative
         # Where noise drowned the data, the prior stays.
         z, spread = np.zeros((runs, self.size)), np.tile(np.eye(self.size), (runs, 1, 1))
         evidence = np.zeros(runs)
         begin = z if start is None else start
         z[some], spread[some], evidence[some] = self._solve(
-            seen.take(some), begin[some], np.zeros_like(z[some])
+            seen.take(some),
+            begin[some],
+            np.zeros_like(z[some]),
+            None if best is None else best[some],
         )
         return Fit(self, z, spread, evidence, seen)
 
@@ -165,7 +184,11 @@ class Model:
         return z
 
     def _solve(
-        self, seen: Averages, start: FloatArray, believed: FloatArray
+        self,
+        seen: Averages,
+        start: FloatArray,
+        believed: FloatArray,
+        best: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The most probable z of each run, its covariance and log-evidence, by steps from `start`.
 
@@ -189,16 +212,19 @@ class Model:
             longest = np.abs(move).max(axis=1)
             # A step that turns back went too far: shorter ones from there on.
             relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
-            length_of_step = np.minimum(relax[moving], _LONGEST / np.maximum(longest, _LONGEST))
+            length_of_step = np.minimum(relax[moving], self._longest / longest)
             z[moving] = current + move * length_of_step[:, None]
             last[moving] = move
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
-            if done.any():
+            look = np.ones_like(done) if best is not None and step == _HOPELESS_STEP else done
+            if look.any():
+                far = (miss[look] * np.linalg.solve(covariance[look], miss[look])).sum(axis=(1, 2))
+                far += (away[look] ** 2).sum(axis=(1, 2))
+                evidence[moving[look]] = -0.5 * (far + np.linalg.slogdet(system[look])[1])
+                if best is not None:
+                    done |= look & (evidence[moving] < best[moving] - _HOPELESS)
                 gain = np.linalg.solve(system[done], jacobian[done])
                 spread[moving[done]] = np.eye(self.size) - transposed[done] @ gain
-                far = (miss[done] * np.linalg.solve(covariance[done], miss[done])).sum(axis=(1, 2))
-                far += (away[done] ** 2).sum(axis=(1, 2))
-                evidence[moving[done]] = -0.5 * (far + np.linalg.slogdet(system[done])[1])
                 moving = moving[~done]
         return z, spread, evidence
 
@@ -415,28 +441,30 @@ class Fit:
 
     @cached_property
     def _direction(self) -> FloatArray:
-        """Derivative of the log-odds in all unknowns but the number of rows."""
+        """Derivative of the log-odds, at the scores of a map, in all unknowns but the number of rows."""
         model, state = self.model, self._state
+        base, bend = model.base[MAPPED], model.bend[MAPPED]
         curve = 2 + model.bends
-        by_ab = np.ones((*state.eta.shape, 2))
-        by_ab[:, :, 0] = state.slope[:, None] * model.base
-        direction = np.empty((*state.eta.shape, model.size - 1))
+        by_ab = np.ones((len(state.slope), len(base), 2))
+        by_ab[:, :, 0] = state.slope[:, None] * base
+        direction = np.empty((*by_ab.shape[:2], model.size - 1))
         direction[:, :, :2] = by_ab @ state.mix
-        direction[:, :, 2:curve] = model.bend
+        direction[:, :, 2:curve] = bend
         drift = by_ab @ state.by_drift[:, :, None]
         direction[:, :, curve:] = drift * state.drift_by_shape[:, None, :]
         return direction
 
     @cached_property
     def log_odds(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance, on the grid, of the log-odds of being correct: each (B, points)."""
+        """Mean and variance of the log-odds of being correct, at the scores of a map."""
         direction = self._direction
         variance = np.einsum("bgi,bgi->bg", direction @ self.covariance[:, :-1, :-1], direction)
-        return self._state.eta, variance + (self.model.unfitted_bend**2).sum(axis=1)
+        rest = (self.model.unfitted_bend[MAPPED] ** 2).sum(axis=1)
+        return self._state.eta[:, MAPPED], variance + rest
 
     def spread(self, run: int) -> FloatArray:
-        """Covariance of one run's log-odds on the grid."""
-        direction, rest = self._direction[run], self.model.unfitted_bend
+        """Covariance of one run's log-odds at the scores of a map."""
+        direction, rest = self._direction[run], self.model.unfitted_bend[MAPPED]
         return np.asarray(direction @ self.covariance[run, :-1, :-1] @ direction.T + rest @ rest.T)
 
 
@@ -462,7 +490,8 @@ class Mixture:
         fits: list[Fit] = []
         for model in self.models:
             start = model.start_near(fits[-1]) if fits else None
-            fits.append(model.fit(seen, start))
+            best = np.max([fit.log_evidence for fit in fits], axis=0) if fits else None
+            fits.append(model.fit(seen, start, best))
         log_weight = np.log([case.weight for case in self.cases]) + np.stack(
             [fit.log_evidence for fit in fits], axis=1
         )
@@ -520,32 +549,33 @@ class Posterior:
 
     @cached_property
     def curve(self) -> FloatArray:
-        """Log-odds, on the grid, of the posterior mean probability, made to rise strictly.
+        """Log-odds, at the scores of a map, of the posterior mean probability, rising strictly.
 
         The mean of a probability whose log-odds are normal, by the usual probit approximation.
         It is the confidence with the least expected Brier score. Where hardly any row is
         expected, the curve stays where it was.
         """
-        right = wrong = np.zeros_like(self.density)
+        density = self.density[:, MAPPED]
+        right = wrong = np.zeros_like(density)
         for weight, fit in self._weighted():
             mean, variance = fit.log_odds
             value = mean / np.sqrt(1 + np.pi * variance / 8)
             right = right + weight[:, None] * sigmoid(value)
             wrong = wrong + weight[:, None] * sigmoid(-value)
-        least = _LEAST_SLOPE * self.mixture.frame.grid
+        least = _LEAST_SLOPE * self.mixture.frame.grid[MAPPED]
         value = np.log(right) - np.log(wrong) - least
-        value = _rising(value, self.density * right * wrong)
-        value = _flat_beyond(value, self.density)
+        value = _flat_beyond(value, density / density.sum(axis=1, keepdims=True))
+        value = _rising(value, density * right * wrong)
         alone = np.flatnonzero(self.left_alone)
         for case, model in zip(self.mixture.cases, self.mixture.models, strict=True):
             if case.unchanged and len(alone):
-                value[alone] = np.maximum.accumulate(model.base - least)
+                value[alone] = np.maximum.accumulate(model.base[MAPPED] - least)
         return np.asarray(value + least)
 
     def maps(self, temperature: float, directions: bool = False) -> list[CurveMap]:
         """The map of each run, for scores taken at `temperature`."""
-        scores = tuple(self.mixture.frame.grid[::2].tolist())
-        curves = self.curve[:, ::2].tolist()
+        scores = tuple(self.mixture.frame.grid[MAPPED].tolist())
+        curves = self.curve.tolist()
         return [
             CurveMap(temperature, scores, tuple(c), self._directions(run) if directions else ())
             for run, c in enumerate(curves)
@@ -559,7 +589,7 @@ class Posterior:
             weight * (fit.spread(run) + np.outer(eta - mean, eta - mean))
             for weight, fit, eta in zip(self.weights[run], self.fits, etas, strict=True)
         )
-        values, vectors = np.linalg.eigh(np.asarray(covariance)[::2, ::2])
+        values, vectors = np.linalg.eigh(np.asarray(covariance))
         largest = np.argsort(values)[::-1][:_DIRECTIONS]
         found = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
         return tuple(tuple(column) for column in found.T.tolist())
@@ -582,12 +612,12 @@ def _rising(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _flat_beyond(values: FloatArray, density: FloatArray) -> FloatArray:
-    """Rising curves, held where they enter the outermost `_UNSEEN` of the rows."""
+    """The curves, held where they enter the outermost `_UNSEEN` of the rows."""
     below = density.cumsum(axis=1)
-    first = (below > _UNSEEN).argmax(axis=1)
-    last = (below >= 1 - _UNSEEN).argmax(axis=1)
-    run = np.arange(len(values))
-    return np.clip(values, values[run, first][:, None], values[run, last][:, None])
+    first = (below > _UNSEEN).argmax(axis=1)[:, None]
+    last = (below >= 1 - _UNSEEN).argmax(axis=1)[:, None]
+    held = np.clip(np.arange(values.shape[1]), first, last)
+    return np.take_along_axis(values, held, axis=1)
 
 
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
 """The predicted class: a network that is shifted says a few classes too often, and is wrong there.
 
-Two rounds with half of ε each. The first asks for hats of the score and, beside them, for wrong and
+Two rounds, with 2/5 and 3/5 of ε. The first asks for hats of the score and, beside them, for wrong and
 correct rows of each predicted class (`ClassHats`). From the hats comes a curve η(s) as of any
 sketch; from the classes an offset u_k for each, how much more or less than the curve says a
 prediction of class k can be trusted. The second asks for an ordinary sketch of the corrected score
@@ -19,6 +19,7 @@ class are two numbers, so the two unknowns are integrated over a grid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import PRIOR_ONLY, OffsetsMap
+from privcal.maps import OFFSETS, PRIOR_ONLY, OffsetsMap
 from privcal.queries import (
     HATS_SHARE,
     MAX_CLASSES,
@@ -37,12 +38,15 @@ from privcal.queries import (
 )
 from privcal.scores import FloatArray, Scores
 from privcal.sketch import prior
-from privcal.sketch.model import Mixture, sigmoid
+from privcal.sketch.model import MAPPED, Mixture, sigmoid
 from privcal.sketch.prior import Case, Frame, Prior
 from privcal.sketch.reader import SketchReader
 
 LEAST_RESOLUTION = 100.0
 """The resolution below which the noise on each class says more than its rows."""
+
+FIRST = 0.4
+"""The share of ε that the first round has."""
 
 TRUSTS = ((0.0, 0.08), (0.4, 0.35), (0.8, 0.9))
 """Pairs of κ and τ, equally probable beforehand."""
@@ -50,7 +54,7 @@ TRUSTS = ((0.0, 0.08), (0.4, 0.35), (0.8, 0.9))
 RATIOS = np.linspace(-5.0, 5.5, 43)
 """The grid of r_k."""
 
-OFFSETS = np.linspace(-5.0, 5.0, 41)
+STEPS = np.linspace(-5.0, 5.0, 41)
 """The grid of u_k."""
 
 _CLASSES_AT_ONCE = 64
@@ -82,8 +86,9 @@ class OffsetsReader:
                 "with a larger ε, or without class_offsets"
             )
         count = np.bincount(public.outputs.predicted, minlength=public.classes) + 0.5
-        knots = prior.knots(True, False, resolution * HATS_SHARE / 2)
-        return cls(reader.at(knots), count / count.sum(), _near_identity())
+        knots = prior.knots(True, False, FIRST * HATS_SHARE * resolution)
+        whole = (1 - HATS_SHARE) / HATS_SHARE / math.sqrt(public.classes)
+        return cls(_with_whole(reader.at(knots), whole), count / count.sum(), _near_identity())
 
     @staticmethod
     def check(reader: SketchReader) -> Scores:
@@ -107,27 +112,38 @@ class OffsetsReader:
         hats = self.reader.query
         return ClassHats(hats.temperature, hats.knots, len(self.frequency))
 
+    @property
+    def _whole(self) -> float:
+        return self.reader.mixture.frame.whole
+
     def corrected(
         self, averages: FloatArray, answers: int, noise_variance: float
     ) -> list[OffsetHats]:
         """The second question of each run, from the averages (B, length) of the first."""
-        length, share = self.reader.query.length, 1 - HATS_SHARE
+        runs, knots, classes = len(averages), len(self.reader.query.knots), len(self.frequency)
+        hats = averages[:, : 2 * knots].reshape(runs, 2, knots) / HATS_SHARE
+        counts = averages[:, 2 * knots :].reshape(runs, 2, classes) / (1 - HATS_SHARE)
+        # All classes together are a number of all rows; here with the noise of a hat's.
+        whole = counts.sum(axis=2, keepdims=True) * self._whole
         posterior = self.reader.read(
-            averages[:, :length] / HATS_SHARE, answers, noise_variance / HATS_SHARE**2
+            np.concatenate([hats, whole], axis=2).reshape(runs, -1),
+            answers,
+            noise_variance / HATS_SHARE**2,
         )
-        counts = averages[:, length:].reshape(len(averages), 2, -1) / share
         rows = sum(
             weight * fit.model.state(fit.mean, posterior.seen.log_rows).rows
             for weight, fit in zip(posterior.weights.T, posterior.fits, strict=True)
         )
         queries = []
-        for run, curve in enumerate(posterior.curve):
+        grid = self.reader.mixture.frame.grid
+        for run, mapped in enumerate(posterior.curve):
+            curve = np.interp(grid, grid[MAPPED], mapped)
             offsets, shares = np.zeros(len(self.frequency)), self.frequency
             if posterior.informative[run]:
                 found = class_offsets(
                     counts[run],
                     answers,
-                    noise_variance / share**2,
+                    noise_variance / (1 - HATS_SHARE) ** 2,
                     self.frequency * rows[run],
                     CurveAtOffset(curve, posterior.density[run]),
                 )
@@ -156,13 +172,21 @@ class OffsetsReader:
     ) -> list[OffsetsMap]:
         """The map of each run, from the averages of its second question."""
         posterior = self.second.fit(averages, answers, noise_variance)
-        maps = [
-            OffsetsMap(q.temperature, q.scores, q.log_odds, q.offsets, curve.scores, curve.log_odds)
-            for q, curve in zip(queries, posterior.maps(1.0), strict=True)
+        notes = [OFFSETS if clear else PRIOR_ONLY for clear in posterior.informative]
+        return [
+            OffsetsMap(
+                *(asked.temperature, asked.scores, asked.log_odds, asked.offsets),
+                *(curve.scores, curve.log_odds),
+                provenance={"note": note},
+            )
+            for asked, curve, note in zip(queries, posterior.maps(1.0), notes, strict=True)
         ]
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
-        return maps
+
+
+def _with_whole(reader: SketchReader, whole: float) -> SketchReader:
+    """The same, where beside the hats a number of all rows is seen."""
+    frame = replace(reader.mixture.frame, whole=whole)
+    return replace(reader, mixture=Mixture(frame, reader.mixture.cases))
 
 
 def _near_identity() -> Mixture:
@@ -202,14 +226,14 @@ def class_offsets(
 
     `expected` are the rows of each class if it were predicted as often as before, n q_k.
     """
-    accuracy = curve.accuracy(OFFSETS)
+    accuracy = curve.accuracy(STEPS)
     # On the grid, (ratios · offsets): how often a class is predicted, its share of correct rows, and
     # what is to be integrated: each pair's prior, times 1, the offset and the ratio.
-    ratio = np.exp(RATIOS).repeat(len(OFFSETS))
+    ratio = np.exp(RATIOS).repeat(len(STEPS))
     right = np.tile(accuracy, len(RATIOS))
     priors = _priors()
     wanted = np.concatenate(
-        [priors, priors * np.tile(OFFSETS, len(RATIOS))[:, None], priors * ratio[:, None]], axis=1
+        [priors, priors * np.tile(STEPS, len(RATIOS))[:, None], priors * ratio[:, None]], axis=1
     )
     sums = np.empty((len(expected), wanted.shape[1]))
     for start in range(0, len(expected), _CLASSES_AT_ONCE):
@@ -233,7 +257,7 @@ def class_offsets(
 
 def _priors() -> FloatArray:
     """The probability of each point of the grid, (ratios · offsets, pairs of κ and τ)."""
-    ratio, offset = RATIOS[:, None], OFFSETS[None, :]
+    ratio, offset = RATIOS[:, None], STEPS[None, :]
     of_ratio = np.exp(-0.5 * (ratio + 0.5) ** 2)
     tables = []
     for kappa, tau in TRUSTS:

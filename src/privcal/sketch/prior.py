@@ -83,6 +83,8 @@ class Frame:
     """The score far above which scores differ less and less, to the Gaussian processes."""
     points: int = 65
     """The size of the grid."""
+    whole: float = 0.0
+    """What a row adds, whatever its score, to a number beside those of the hats; 0: there is none."""
 
     def compressed(self, score: float | FloatArray) -> FloatArray:
         """The score as the Gaussian processes see it."""
@@ -179,7 +181,7 @@ def cases_with_public(
     Their mean score is `clean`; on the grid, the log-odds fitted to them are `curve` and the
     density of their scores is `density`.
     """
-    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 2.5) ** 2
+    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 3.0) ** 2
     # Where public rows lie beyond the ends, hidden ones may; elsewhere few will.
     beyond = np.log(np.maximum(density[[0, -1]], 1e-3)) - np.log(density[1:-1].mean())
     bell[[0, -1]] = np.log(np.exp(bell[1:-1]).mean()) + beyond
@@ -194,6 +196,7 @@ def cases_with_public(
             slope_drift=-0.3,
             level_drift=(-0.25, 0.3),
             density=np.exp(bell),
+            roughness=(1.2, 2.0),
             ends=(0.0, 1.0),
         )
     bell = np.exp(bell - bell.max())

@@ -12,8 +12,8 @@ import numpy as np
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
 from privcal.kernel import confidence, log_odds
-from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap
-from privcal.queries import Hats
+from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap, RiskMap
+from privcal.queries import EventHats, Hats
 from privcal.scores import FloatArray, Scores
 from privcal.sketch import prior
 from privcal.sketch.model import Mixture, Posterior, sigmoid
@@ -98,7 +98,10 @@ class SketchReader:
     @property
     def query(self) -> Hats:
         """The question that sources are asked."""
-        return Hats(self.temperature, self.mixture.frame.knots, self.event)
+        knots = self.mixture.frame.knots
+        if self.event is None:
+            return Hats(self.temperature, knots)
+        return EventHats(self.temperature, knots, self.event)
 
     def read(self, averages: FloatArray, answers: int, noise_variance: float) -> Posterior:
         """What averages (B, length) over `answers` answers each say of the hidden rows."""
@@ -107,6 +110,11 @@ class SketchReader:
     def maps(self, posterior: Posterior, directions: bool = False) -> list[CurveMap]:
         """The map of each run, with a note where there is something to be minded about it."""
         maps = posterior.maps(self.temperature, directions)
+        if self.event is not None:
+            maps = [
+                RiskMap(m.temperature, m.scores, m.log_odds, m.directions, event=self.event)
+                for m in maps
+            ]
         for run in (~posterior.informative).nonzero()[0]:
             maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
         if posterior.unchanged is not None:
@@ -154,7 +162,13 @@ class _Public:
                 f"public scores must be at least {MIN_PUBLIC} rows, not {len(public)}; "
                 "leave them out instead"
             )
-        if public.correct.all() or not public.correct.any():
+        if event is not None and len(np.unique(public.labels == event)) < 2:
+            share = "all" if public.labels[0] == event else "none"
+            raise InputError(
+                f"{share} of the public rows are of class {event}, which says nothing about its risk; "
+                "give more of them, or leave them out"
+            )
+        if event is None and (public.correct.all() or not public.correct.any()):
             raise InputError(
                 "the public rows are all predicted "
                 f"{'rightly' if public.correct.all() else 'wrongly'}, which says nothing about "
@@ -168,15 +182,13 @@ class _Public:
                 f"the public rows are calibrated by no temperature between {_BOUNDS[0]:g} and "
                 f"{_BOUNDS[1]:g}; check that they are logits of this model with the right labels"
             )
-        return cls(public, temperature, log_odds(public.outputs, temperature), event)
+        return cls(public, temperature, log_odds(public.outputs, temperature, of=event), event)
 
     def reader(self, knots: tuple[float, ...], unchanged: float, leave_alone: bool) -> SketchReader:
         public = self.scores
         frame = _frame(knots, public.classes, self.event)
         grid = frame.grid
         s = np.clip(self.s, frame.low, frame.high)
-        own = confidence(public.outputs, 1.0)
-        equal = -math.log(max(public.classes - 1, 1))
         cases = prior.cases_with_public(
             frame,
             unchanged,
@@ -188,14 +200,25 @@ class _Public:
         return SketchReader(
             Mixture(frame, cases, leave_alone),
             self.temperature,
-            sigmoid(_smooth(self.s, own, grid, equal)),
+            sigmoid(self._own(grid)),
             self.event,
             public,
         )
 
+    def _own(self, grid: FloatArray) -> FloatArray:
+        """The log-odds at T = 1 of rows with the scores of the grid."""
+        outputs, classes = self.scores.outputs, self.scores.classes
+        if self.event is None:
+            equal = -math.log(max(classes - 1, 1))
+            return _smooth(self.s, confidence(outputs, 1.0), grid, equal)
+        if classes == 2:
+            return self.temperature * grid
+        return _smooth(self.s, sigmoid(log_odds(outputs, 1.0, of=self.event)), grid)
+
     @property
     def _target(self) -> FloatArray:
-        return self.scores.correct.astype(np.float64)
+        scores, event = self.scores, self.event
+        return (scores.correct if event is None else scores.labels == event).astype(np.float64)
 
 
 def _density(s: FloatArray, frame: Frame) -> FloatArray:

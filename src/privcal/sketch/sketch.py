@@ -402,6 +402,15 @@ def merge(*sketches: Sketch) -> Sketch:
 
 
 def _check_same_question(first: Sketch, other: Sketch) -> None:
+    if first.query.event != other.query.event:
+        ours, theirs = (
+            "being right" if s.query.event is None else f"the risk of class {s.query.event}"
+            for s in (first, other)
+        )
+        raise InputError(
+            f"sketches of different queries cannot be merged: one is about {ours} and the other "
+            f"about {theirs}"
+        )
     for f in fields(first.query):
         ours, theirs = getattr(first.query, f.name), getattr(other.query, f.name)
         if ours != theirs:
