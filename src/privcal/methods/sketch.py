@@ -18,7 +18,7 @@ from privcal.privacy.epsilon import from_nano
 from privcal.scores import Scores
 from privcal.sketch import prior
 from privcal.sketch.noise import noise_variance
-from privcal.sketch.offsets import OffsetsReader
+from privcal.sketch.offsets import OffsetsReader, costs
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.sketch import Sketch
 
@@ -100,18 +100,17 @@ class SketchMethod(Method):
 
     def _with_offsets(self, batch: Batch) -> Rounds:
         reader = OffsetsReader.of(self._finest, self._resolution(batch))
-        second = batch.nano_epsilon * 3 // 5  # which sets right what the first got wrong
-        costs = batch.nano_epsilon - second, second
+        first, second = costs(batch.nano_epsilon)
 
         def noise(cost: int, history: History) -> tuple[int, float]:
             answers = [(cost, batch.rows_per_person)] * history.sources
             return history.sources, noise_variance(answers)
 
-        history = yield [Ask(reader.query, costs[0])]
-        queries = reader.corrected(history[0], *noise(costs[0], history))
-        history = yield [Ask.of_runs(queries, costs[1])]
+        history = yield [Ask(reader.query, first)]
+        queries = reader.corrected(history[0], *noise(first, history))
+        history = yield [Ask.of_runs(queries, second)]
         # Whoever left in between is gone from the first averages too, but what they led to is asked.
-        return reader.maps(queries, history[1], *noise(costs[1], history))
+        return reader.maps(queries, history[1], *noise(second, history))
 
     def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch | None:
         if self.class_offsets:

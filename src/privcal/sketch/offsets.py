@@ -46,21 +46,31 @@ LEAST_RESOLUTION = 100.0
 """The resolution below which the noise on each class says more than its rows."""
 
 FIRST = 0.4
-"""The share of ε that the first round has."""
+"""The share of ε that the first round has: the second sets right what the first got wrong."""
 
 TRUSTS = ((0.0, 0.08), (0.4, 0.35), (0.8, 0.9))
 """Pairs of κ and τ, equally probable beforehand."""
 
-RATIOS = np.linspace(-5.0, 5.5, 43)
-"""The grid of r_k."""
-
-STEPS = np.linspace(-5.0, 5.0, 41)
+STEPS = np.linspace(-5.0, 5.0, 81)
 """The grid of u_k."""
 
-_CLASSES_AT_ONCE = 64
+LEAST_RATIO, MOST_RATIO, RATIOS = -5.0, 5.5, 33
+"""The range of r_k, and the size of its grid, which lies where the class's own rows put it."""
+
+_CLASSES_AT_ONCE = 32
 _SETTLED = 1e-10
 _LEAST = 1e-300
 """The least evidence, of a pair that cannot explain what was seen."""
+_FAR = 6.0
+"""Standard deviations of a class's rows that its grid reaches to both sides."""
+_TINY = 1e-9
+"""Variance added so that no rows without noise can still be read."""
+
+
+def costs(nano_epsilon: int) -> tuple[int, int]:
+    """The nano-ε of each round, all of it together."""
+    second = nano_epsilon * 3 // 5
+    return nano_epsilon - second, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,44 +237,44 @@ def class_offsets(
     `expected` are the rows of each class if it were predicted as often as before, n q_k.
     """
     accuracy = curve.accuracy(STEPS)
-    # On the grid, (ratios · offsets): how often a class is predicted, its share of correct rows, and
-    # what is to be integrated: each pair's prior, times 1, the offset and the ratio.
-    ratio = np.exp(RATIOS).repeat(len(STEPS))
-    right = np.tile(accuracy, len(RATIOS))
-    priors = _priors()
-    wanted = np.concatenate(
-        [priors, priors * np.tile(STEPS, len(RATIOS))[:, None], priors * ratio[:, None]], axis=1
-    )
-    sums = np.empty((len(expected), wanted.shape[1]))
+    evidence, offset, rows = np.empty((3, len(expected), len(TRUSTS)))
     for start in range(0, len(expected), _CLASSES_AT_ONCE):
         some = slice(start, start + _CLASSES_AT_ONCE)
-        rows = expected[some, None] * ratio
-        log_likelihood = np.zeros_like(rows)
-        for seen, share in zip(counts[:, some], (1 - right, right), strict=True):
-            mean = rows * share
-            variance = mean / answers + noise_variance + 1e-12
-            log_likelihood -= 0.5 * ((seen[:, None] - mean) ** 2 / variance + np.log(variance))
+        seen, before = counts[:, some], expected[some]
+        ratio = _ratios(seen, answers, noise_variance, before)
+        number = before[:, None] * np.exp(ratio)
+        log_density = np.repeat(-0.5 * (ratio + 0.5)[:, :, None] ** 2, len(STEPS), axis=2)
+        for count, share in zip(seen, (1 - accuracy, accuracy), strict=True):
+            mean = number[:, :, None] * share
+            variance = mean / answers + noise_variance + _TINY
+            miss = count[:, None, None] - mean
+            log_density -= 0.5 * (miss**2 / variance + np.log(variance))
         # What is taken away is common to all pairs of κ and τ.
-        likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
-        sums[some] = likelihood @ wanted
-    evidence, offset, ratios = np.split(sums, 3, axis=1)
-    evidence = np.maximum(evidence, _LEAST)
+        density = np.exp(log_density - log_density.max(axis=(1, 2), keepdims=True))
+        for pair, (kappa, tau) in enumerate(TRUSTS):
+            prior_u = np.exp(-0.5 * ((STEPS + kappa * ratio[:, :, None]) / tau) ** 2)
+            weight = density * prior_u / prior_u.sum(axis=2, keepdims=True)
+            by_ratio = weight.sum(axis=2)
+            evidence[some, pair] = np.maximum(by_ratio.sum(axis=1), _LEAST)
+            offset[some, pair] = weight.sum(axis=1) @ STEPS
+            rows[some, pair] = (by_ratio * number).sum(axis=1)
     weight = np.log(evidence).sum(axis=0)
     weight = np.exp(weight - weight.max())
     weight /= weight.sum()
-    return Classes(expected * (ratios / evidence @ weight), offset / evidence @ weight)
+    return Classes(rows / evidence @ weight, offset / evidence @ weight)
 
 
-def _priors() -> FloatArray:
-    """The probability of each point of the grid, (ratios · offsets, pairs of κ and τ)."""
-    ratio, offset = RATIOS[:, None], STEPS[None, :]
-    of_ratio = np.exp(-0.5 * (ratio + 0.5) ** 2)
-    tables = []
-    for kappa, tau in TRUSTS:
-        of_offset = np.exp(-0.5 * ((offset + kappa * ratio) / tau) ** 2)
-        of_offset /= of_offset.sum(axis=1, keepdims=True)
-        tables.append((of_ratio / of_ratio.sum() * of_offset).ravel())
-    return np.stack(tables, axis=1)
+def _ratios(
+    counts: FloatArray, answers: int, noise_variance: float, expected: FloatArray
+) -> FloatArray:
+    """A grid of r_k for each class, (K, ratios), over all that its counts leave possible."""
+    total = counts.sum(axis=0)
+    far = _FAR * np.sqrt(2 * noise_variance + np.maximum(total, 0.0) / answers)
+    least, most = expected * math.exp(LEAST_RATIO), expected * math.exp(MOST_RATIO)
+    low = np.log(np.clip(total - far, least, most) / expected)
+    high = np.log(np.clip(total + far, least, most) / expected)
+    low = np.minimum(low, high - 0.1)
+    return np.asarray(low[:, None] + (high - low)[:, None] * np.linspace(0, 1, RATIOS))
 
 
 def shifted_curve(curve: FloatArray, offsets: FloatArray, shares: FloatArray) -> FloatArray:
