@@ -193,7 +193,9 @@ class _Listening(methods.Method):
     def run(self, batch: Batch) -> Rounds:
         history = yield [Ask(self.reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, 1)] * history.sources)
-        object.__setattr__(self, "posterior", self.reader.read(history[0], history.sources, variance))
+        object.__setattr__(
+            self, "posterior", self.reader.read(history[0], history.sources, variance)
+        )
         return []
 
 

@@ -141,6 +141,9 @@ class Model:
         self.hats = np.stack(
             [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
+        if frame.whole:
+            whole = np.full((self.points, 1), frame.whole)
+            self.hats = np.concatenate([self.hats, whole], axis=1)
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
