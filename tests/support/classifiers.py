@@ -175,7 +175,11 @@ def measure(
     return Found(
         errors,
         {
-            k: float(np.mean([e[k].low <= t[k] <= e[k].high for e, t in zip(estimates, truths)]))
+            k: float(
+                np.mean(
+                    [e[k].low <= t[k] <= e[k].high for e, t in zip(estimates, truths, strict=True)]
+                )
+            )
             for k in names
         },
         {k: float(np.mean([e[k].value for e in estimates])) for k in names},
