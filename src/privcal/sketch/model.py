@@ -43,7 +43,7 @@ import numpy as np
 
 from privcal.maps import CurveMap
 from privcal.scores import BoolArray, FloatArray, IntArray
-from privcal.sketch.prior import Case, Frame, Prior
+from privcal.sketch.prior import Case, Frame, Prior, Scale
 
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
@@ -105,12 +105,13 @@ _ALONE = 1 << 18
 """Multiplications in a matrix product that a linear algebra library does on one thread."""
 
 
-def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[FloatArray, FloatArray]:
-    """A Gaussian process as `count` functions with independent unit weights, and the rest."""
-    deviation, length = scale
-    covariance = np.exp(-0.5 * ((x[:, None] - x[None, :]) / length) ** 2)
-    values, vectors = np.linalg.eigh(covariance)
-    modes = (deviation * vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+def _modes(x: FloatArray, count: int, *scales: Scale) -> tuple[FloatArray, FloatArray]:
+    """A sum of Gaussian processes, each of some standard deviation and length scale, as `count`
+    functions with independent unit weights, and the rest."""
+    distance = x[:, None] - x[None, :]
+    covariance = sum(sd**2 * np.exp(-0.5 * (distance / length) ** 2) for sd, length in scales)
+    values, vectors = np.linalg.eigh(np.asarray(covariance))
+    modes = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
     return modes[:, :count], modes[:, count:]
 
 
@@ -128,9 +129,9 @@ class Model:
             self.log_density = -0.5 * ((x - frame.compressed(centre)) / width) ** 2
         else:
             self.log_density = np.log(prior.density)
-        bend, self.unfitted_bend = _modes(x, prior.bend, bends)
+        bend, self.unfitted_bend = _modes(x, bends, prior.bend)
         self.bend = np.concatenate([bend, self._at_ends(prior.end_bends)], axis=1)
-        shape, _ = _modes(x, prior.roughness, shapes)
+        shape, _ = _modes(x, shapes, prior.roughness, prior.trend)
         self.shape = np.concatenate([shape, self._at_ends(prior.ends)], axis=1)
         self.bends: int = self.bend.shape[1]
         self.shapes: int = self.shape.shape[1]
@@ -140,6 +141,9 @@ class Model:
         self.hats = np.stack(
             [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
+        if frame.whole:
+            whole = np.full((self.points, 1), frame.whole)
+            self.hats = np.concatenate([self.hats, whole], axis=1)
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
@@ -584,11 +588,17 @@ class Posterior:
 
     def maps(self, temperature: float, directions: bool = False) -> list[CurveMap]:
         """The map of each run, for scores taken at `temperature`."""
-        scores = tuple(self.mixture.frame.grid[MAPPED].tolist())
-        curves = self.curve.tolist()
+        # One more point beyond each end: a map goes on as its last lines do, and these are flat.
+        grid = self.mixture.frame.grid[MAPPED]
+        scores = (float(grid[0]) - 1, *grid.tolist(), float(grid[-1]) + 1)
         return [
-            CurveMap(temperature, scores, tuple(c), self._directions(run) if directions else ())
-            for run, c in enumerate(curves)
+            CurveMap(
+                temperature,
+                scores,
+                (c[0] - _LEAST_SLOPE, *c, c[-1] + _LEAST_SLOPE),
+                self._directions(run) if directions else (),
+            )
+            for run, c in enumerate(self.curve.tolist())
         ]
 
     def _directions(self, run: int) -> tuple[tuple[float, ...], ...]:
@@ -602,7 +612,7 @@ class Posterior:
         values, vectors = np.linalg.eigh(np.asarray(covariance))
         largest = np.argsort(values)[::-1][:_DIRECTIONS]
         found = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-        return tuple(tuple(column) for column in found.T.tolist())
+        return tuple((column[0], *column, column[-1]) for column in found.T.tolist())
 
 
 def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
