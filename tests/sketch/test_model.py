@@ -17,7 +17,7 @@ from privcal.maps import LEFT_ALONE, PRIOR_ONLY
 from privcal.scores import Scores
 from privcal.sketch import Estimate, SketchReader, evaluate_privately, prior
 from privcal.sketch import model as model_module
-from privcal.sketch.evaluation import _finer
+from privcal.sketch.evaluation import _ece, _finer
 from privcal.sketch.model import (
     MAPPED,
     Averages,
@@ -591,12 +591,15 @@ def test_directions_are_the_largest_part_of_what_is_not_known(reader: SketchRead
     _, _, sketch = simulate(reader.mixture.models[0], 20, 20, 1.0, 1, seed=13)
     posterior = reader.read(sketch, 20, 0.1)
     [map] = posterior.maps(1.0, directions=True)
-    drawn, _ = posterior.curves(0, 4000, np.random.default_rng(0))
-    found = (np.array(map.directions) ** 2).sum(axis=0)
-    middle = slice(8, -8)  # where rows are
-    expected = np.interp(map.scores, reader.mixture.frame.grid, drawn.var(axis=0))
-    ratio = found[middle] / expected[middle]
-    assert 0.7 < ratio.min() and ratio.max() < 1.6  # draws are exact, directions linear
+    weights = posterior.weights[0]
+    means, variances = zip(*(fitted.log_odds for fitted in posterior.fits), strict=True)
+    mean = sum(w * m[0] for w, m in zip(weights, means, strict=True))
+    whole = sum(
+        w * (v[0] + (m[0] - mean) ** 2) for w, m, v in zip(weights, means, variances, strict=True)
+    )
+    share = (np.array(map.directions)[:, 1:-1] ** 2).sum(axis=0) / whole
+    assert share.max() < 1 + 1e-9
+    assert share @ posterior.density[0, MAPPED] / posterior.density[0, MAPPED].sum() > 0.9
 
 
 # --- the curve -------------------------------------------------------------------------------
@@ -741,9 +744,10 @@ def test_a_model_in_use_is_left_alone_unless_it_clearly_changed() -> None:
     read = careful.read(np.array(sketches) / 100, 100, 2 / 100)
     assert read.left_alone.tolist() == [True, False, True]  # nobody looked: nothing is moved
     maps = careful.maps(read)
-    np.testing.assert_allclose(maps[0].log_odds, maps[0].scores, atol=1e-9)
-    np.testing.assert_allclose(maps[2].log_odds, maps[2].scores, atol=1e-9)
-    assert [map.provenance.get("note") for map in maps] == [LEFT_ALONE, None, LEFT_ALONE]
+    np.testing.assert_allclose(maps[0].log_odds[1:-1], maps[0].scores[1:-1], atol=1e-9)
+    np.testing.assert_allclose(maps[2].log_odds[1:-1], maps[2].scores[1:-1], atol=1e-9)
+    notes = [map.provenance.get("note", "") for map in maps]
+    assert [note.endswith(LEFT_ALONE) for note in notes] == [True, False, True]
     other = plain.read(np.array(sketches) / 100, 100, 2 / 100)
     assert not other.left_alone.any()
     np.testing.assert_array_equal(other.curve[1], read.curve[1])
@@ -862,3 +866,34 @@ def test_values_between_points_lie_on_straight_lines() -> None:
     points = np.linspace(0, 5, 21)
     for row, found in zip(values, _finer(points, values), strict=True):
         np.testing.assert_allclose(found, np.interp(points, np.arange(6), row), atol=1e-12)
+
+
+def test_an_ece_is_that_of_each_draw_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    density, p, own = (
+        rng.dirichlet(np.ones(9), 4),
+        rng.uniform(size=(4, 9)),
+        rng.uniform(size=(4, 9)),
+    )
+    for confidence_of in (own, np.broadcast_to(own[0], own.shape)):
+        expected = []
+        for d, q, c in zip(density, p, confidence_of, strict=True):
+            gaps = [0.0] * 5
+            for share, right, said in zip(d, q, c, strict=True):
+                gaps[math.ceil(5 * said) - 1] += share * (right - said)
+            expected.append(sum(map(abs, gaps)))
+        np.testing.assert_allclose(_ece(density, p, confidence_of, 5), expected)
+    np.testing.assert_allclose(_ece(density, p, own[0], 5), expected)
+
+
+def test_what_the_model_itself_says_is_uncertain_where_rows_of_equal_score_differ() -> None:
+    """With two classes the score tells the model's own confidence; with five it does not quite."""
+    reader = SketchReader.of(public(scale=2.0, classes=5))
+    assert SketchReader.of(public(scale=2.0, classes=2)).own_spread < 0.01 < reader.own_spread
+    assert SketchReader.of().own_spread == 0
+    _, _, sketch = simulate(reader.mixture.models[0], 50, 30, 1.0, 1, seed=15)
+    posterior = reader.read(sketch, 50, 2 / 50)
+    known = replace(reader, own_spread=0.0)
+    wide, narrow = (evaluate_privately(posterior, r).confidence_before for r in (reader, known))
+    assert wide.high - wide.low > narrow.high - narrow.low
+    assert wide.value == pytest.approx(narrow.value, abs=0.005)

@@ -221,7 +221,9 @@ class Model:
             system = signal + covariance * doubt[moving, None, None]
             away = (current - believed[moving])[:, :, None]
             miss = (seen.values[moving] - expected)[:, :, None]
-            linear = miss + jacobian @ away  # what is seen less what it would be at the prior's means
+            linear = (
+                miss + jacobian @ away
+            )  # what is seen less what it would be at the prior's means
             move = (transposed @ np.linalg.solve(system, linear) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
             before = last[moving]
