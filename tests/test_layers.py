@@ -64,7 +64,7 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation"], ["sketch"]],
+    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation"], ["risk"], ["sketch"]],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [
         ["names", "pickles", "sets"],

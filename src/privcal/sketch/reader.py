@@ -166,6 +166,10 @@ class _Public:
                 f"public scores must be at least {MIN_PUBLIC} rows, not {len(public)}; "
                 "leave them out instead"
             )
+        if event is not None and event >= public.classes:
+            raise InputError(
+                f"there is no class {event} in the public rows: they have {public.classes} classes"
+            )
         if event is not None and len(np.unique(public.labels == event)) < 2:
             share = "all" if public.labels[0] == event else "none"
             raise InputError(
