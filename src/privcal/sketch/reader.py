@@ -24,6 +24,10 @@ MIN_PUBLIC = 50
 
 _BOUNDS = (0.05, 20.0)
 _KNOTS = 16
+_OWN_SPREAD = 0.6
+"""How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
+scatter among public rows."""
+
 _KERNEL = 0.5
 """The width of the kernel with which the density of public scores is smoothed."""
 
@@ -45,6 +49,9 @@ class SketchReader:
     """The class whose risk it is about; None where it is about being correct."""
     public: Scores | None = None
     """The public rows it was fitted to."""
+    own_spread: float = 0.0
+    """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
+    log-odds."""
 
     @classmethod
     def of(
@@ -205,12 +212,14 @@ class _Public:
             density=_density(s, frame),
             event=self.event is not None,
         )
+        own = self._own(grid)
         return SketchReader(
             Mixture(frame, cases, leave_alone),
             self.temperature,
-            sigmoid(self._own(grid)),
+            sigmoid(own),
             self.event,
             public,
+            own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
         )
 
     def _own(self, grid: FloatArray) -> FloatArray:
@@ -222,6 +231,12 @@ class _Public:
         if classes == 2:
             return self.temperature * grid
         return _smooth(self.s, sigmoid(log_odds(outputs, 1.0, of=self.event)), grid)
+
+    def _scatter(self, own: FloatArray) -> float:
+        """How far public rows' log-odds at T = 1 typically are from `own`, where that matters."""
+        away = log_odds(self.scores.outputs, 1.0, of=self.event) - own
+        weight = sigmoid(own) * sigmoid(-own)
+        return float(np.sqrt(weight @ away**2 / weight.sum()))
 
     @property
     def _target(self) -> FloatArray:
