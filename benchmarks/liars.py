@@ -73,12 +73,13 @@ LIARS: dict[str, tuple[int, Lie]] = {
 class Panel:
     """Honest sources and the last few liars, without ledgers: nobody's rows are protected here."""
 
-    asker, rows_per_person = "benchmark", 1
+    asker, rows_per_person, rows_per_source = "benchmark", 1, None
 
     def __init__(
         self, honest: Sequence[Scores], liars: int, lie: Lie, side: float, seed: int
     ) -> None:
         self.names: Sequence[str] = [f"hospital-{i}" for i in range(len(honest))]
+        self.sources = len(self.names)
         self._honest = dict(zip(self.names, honest, strict=True))
         self._liars, self._lie, self._side = self.names[len(honest) - liars :], lie, side
         self._seed = seed

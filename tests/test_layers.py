@@ -35,6 +35,7 @@ ORDER = [
     ["sources", "privacy.explain"],
     ["maps"],
     ["sketch"],
+    ["refinement"],
     ["methods"],
     ["plausible"],
     ["calibrate"],

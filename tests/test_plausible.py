@@ -421,6 +421,7 @@ class Interrupted:
     def __init__(self, panel: LocalPanel, after: int) -> None:
         self._panel, self._left = panel, after
         self.names, self.asker, self.rows_per_person = panel.names, panel.asker, 1
+        self.sources, self.rows_per_source = panel.sources, panel.rows_per_source
 
     def release(self) -> None: ...
 

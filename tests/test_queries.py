@@ -435,7 +435,7 @@ def test_event_hats_of_certain_lonely_tied_and_malformed_rows() -> None:
         nothing + last,
     ]
     tied = privcal.Scores(logits=[[7.0, 7.0]] * 2, labels=[0, 1])
-    assert added(query, tied) == [[0, 0, 1, 0, 0] + nothing, nothing + [0, 0, 1, 0, 0]]
+    assert added(query, tied) == [[0, 0, 1, 0, 0, *nothing], [*nothing, 0, 0, 1, 0, 0]]
     odd = privcal.Scores(
         probabilities=[[0.5, 0.5], [np.nan, 0.5], [0.7, 0.7], [0.5, 0.5]],
         labels=[1, 1, 1, 7],

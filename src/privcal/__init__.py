@@ -25,6 +25,7 @@ from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
 from privcal.question import Question
 from privcal.readers import read_scores
+from privcal.refinement import refine
 from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
@@ -69,6 +70,7 @@ __all__ = [
     "queries",
     "Question",
     "read_scores",
+    "refine",
     "Refused",
     "Result",
     "RiskMap",

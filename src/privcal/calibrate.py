@@ -9,7 +9,7 @@ import secrets
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,12 +47,25 @@ class Panel(Protocol):
     """Sources that are asked together: in this process, or over a network.
 
     `names` are those of its sources, `asker` is the name under which they are asked, and
-    `rows_per_person` the most rows of one person that count at any of them.
+    `rows_per_person` the most rows of one person that count at any of them. How finely they are
+    asked goes by `sources`, how many they are, and `rows_per_source`, about how many rows one of
+    them has, where owners tell. A panel that goes on with a campaign has those of its beginning.
     """
 
-    names: Sequence[str]
-    asker: str
-    rows_per_person: int
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def asker(self) -> str: ...
+
+    @property
+    def rows_per_person(self) -> int: ...
+
+    @property
+    def sources(self) -> int: ...
+
+    @property
+    def rows_per_source(self) -> float | None: ...
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """The sources that will not answer all of these, and why, as far as asking that is free.
@@ -82,6 +95,8 @@ class LocalPanel:
         self.names: Sequence[str] = _names(sources)
         self.asker = asker
         self.rows_per_person = max(map(_rows_per_person, sources))
+        self.sources = len(self.names)
+        self.rows_per_source = typical_rows(map(_declared_rows, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
         self._campaign: str | None = None  # the one for which the sources have reserved
 
@@ -304,8 +319,8 @@ def calibrate(
     check_campaign(campaign)
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
-        known = panel.rows_per_person, len(panel.names), getattr(panel, "rows_per_source", None)
-        run.check(plan(chosen, nano, known[1], known[0], known[2]))
+        known = panel.rows_per_person, panel.sources, panel.rows_per_source
+        run.check(plan(chosen, nano, *known))
         batch = Batch(1, nano, np.random.default_rng(seed), *known)
         [found] = drive(chosen.run(batch), run.ask)
     finally:
@@ -505,6 +520,23 @@ def _rows_per_person(source: Answerer) -> int:
         return int(getattr(source, "rows_per_person", 1))
     except Refused:  # its ledger is missing: it will not answer
         return 1
+
+
+def _declared_rows(source: Answerer) -> int | None:
+    try:
+        rows: int | None = getattr(source, "declared_rows", None)
+    except Refused:  # as above
+        return None
+    return rows
+
+
+def typical_rows(declared: Iterable[int | None]) -> float | None:
+    """About how many rows a source has, from what owners tell; None where none does.
+
+    The median, so that one who exaggerates changes little.
+    """
+    told = [rows for rows in declared if rows is not None]
+    return float(np.median(told)) if told else None
 
 
 def _why(code: str) -> str:

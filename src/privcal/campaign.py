@@ -15,13 +15,14 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privcal.calibrate import Panel
+from privcal.checks import number, whole
 from privcal.documents import read_json, write_document
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.question import Question
@@ -104,6 +105,22 @@ class Campaign:
         """Remove the record: its result is written, and it has done its work."""
         shutil.rmtree(self.folder)
 
+    def decided(self, now: Callable[[], tuple[int, float | None]]) -> tuple[int, float | None]:
+        """How many sources there are and about how many rows at each, as when the campaign began.
+
+        They decide what is asked; `now` says how it is where nothing is on record.
+        """
+        if "decided" not in self.plan:
+            sources, rows = now()
+            self.plan["decided"] = {"sources": sources, "rows_per_source": rows}
+            write_document(self.folder / PLAN, self.plan)
+        facts = self.plan["decided"]
+        try:
+            rows = facts["rows_per_source"]
+            return whole("sources", facts["sources"], 1), rows and number("rows", rows, 1)
+        except (InputError, TypeError, KeyError):
+            raise InputError(f"{self.folder / PLAN} is not a record of a campaign") from None
+
     @property
     def sites_settled(self) -> bool:
         """Whether it is settled who takes part."""
@@ -160,6 +177,10 @@ class Recorded:
         self.names: Sequence[str] = [*asked, *joined]
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
+        # The questions go by these, so they stay what they were when the campaign began.
+        self.sources, self.rows_per_source = campaign.decided(
+            lambda: (len(self.names), panel.rows_per_source)
+        )
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """The refusals of the panel; none once a question was asked, or the next would be others."""

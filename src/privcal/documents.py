@@ -6,6 +6,7 @@ its format and version; docs/formats.md says what may change in one, and what ne
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from pathlib import Path
@@ -43,9 +44,17 @@ def read_document(path: str | Path, what: str, format: str, version: int) -> dic
 
 def write_document(path: str | Path, document: Any, *, private: bool = False) -> None:
     """Write JSON; a file that is there is replaced as a whole, or stays as it was."""
-    text = json.dumps(document, indent=2, allow_nan=False)
     with replacing(path, private=private) as part:
-        part.write_text(text + "\n", encoding="utf-8")
+        part.write_bytes(_bytes(document))
+
+
+def digest(document: Any) -> str:
+    """The SHA-256 of the file that `write_document` makes, as `sha256sum` shows it."""
+    return hashlib.sha256(_bytes(document)).hexdigest()
+
+
+def _bytes(document: Any) -> bytes:
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

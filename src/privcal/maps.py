@@ -163,6 +163,11 @@ class Map(ABC):
         """
         return None
 
+    @property
+    def stays_at_home(self) -> bool:
+        """Whether a source's exact rows are in the map, so that it must not leave that source."""
+        return self.provenance.get("stays_at_home") is True
+
     def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """The calibrated probability (n,) that the predicted class of each row is right.
 
@@ -200,8 +205,11 @@ class Map(ABC):
         return cls(**{name: read(name, document.get(name)) for name, read in _readers(cls).items()})
 
     def save(self, path: str | Path) -> None:
-        """Write the map to `path` as JSON; the file is whole or not there."""
-        write_document(path, self.to_dict())
+        """Write the map to `path` as JSON; the file is whole or not there.
+
+        One that stays at home is its owner's alone.
+        """
+        write_document(path, self.to_dict(), private=self.stays_at_home)
 
 
 KINDS: dict[str, type[Map]] = {}
@@ -504,6 +512,15 @@ class RiskMap(CurveMap):
 def compress_tail(s: FloatArray, last: float) -> FloatArray:
     """Scores as a curve reads them: unchanged up to its `last` point, logarithmic beyond."""
     return np.asarray(np.where(s > last, last + np.log1p(np.clip(s - last, 0, MOST_ODDS)), s))
+
+
+def check_may_leave(map: Map, what: str) -> None:
+    """Raise InputError for a map that exact rows decide; `what` ends "it must not be …"."""
+    if map.stays_at_home or not map.private:
+        raise InputError(
+            f"this map was made from exact rows (private: false) and stays where they are: it must "
+            f"not be {what}"
+        )
 
 
 def load_map(path: str | Path) -> Map:

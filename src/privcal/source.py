@@ -295,6 +295,11 @@ class Source:
         return self._terms().rows_per_person
 
     @property
+    def declared_rows(self) -> int | None:
+        """About how many rows there are, as the policy tells everybody; never counted here."""
+        return self._terms().policy.rows
+
+    @property
     def spent(self) -> float:
         """ε spent so far, over all askers and campaigns."""
         return from_nano(self.ledger.nano_spent)

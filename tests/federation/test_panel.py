@@ -70,6 +70,7 @@ class Flaky:
         self._local = LocalPanel(list(sources.values()), "ann")
         self.names: Sequence[str] = list(sources)
         self.asker, self.rows_per_person = "ann", 1
+        self.sources, self.rows_per_source = len(sources), self._local.rows_per_source
         self.fail, self.asked, self.crash = fail, 0, math.inf
 
     def release(self) -> None: ...

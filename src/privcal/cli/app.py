@@ -33,6 +33,7 @@ from privcal.cli.calibrate import calibrate
 from privcal.cli.demo import demo
 from privcal.cli.evaluate import evaluate
 from privcal.cli.fit import fit
+from privcal.cli.refine import refine
 from privcal.cli.systems import need_posix
 
 app = typer.Typer(
@@ -62,6 +63,7 @@ app.command("demo")(demo)
 app.command("calibrate")(calibrate)
 app.command("apply")(apply)
 app.command("evaluate")(evaluate)
+app.command("refine")(refine)
 app.command("fit")(fit)
 app.command("advise")(advise)
 app.command("audit")(audit)

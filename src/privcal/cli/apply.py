@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privcal.cli.console import plural, show
+from privcal.cli.console import note, plural, show
 from privcal.cli.options import Json
 from privcal.files import check_outputs, write_columns
 from privcal.maps import RiskMap, load_map
@@ -15,7 +15,7 @@ from privcal.readers import read_outputs
 
 
 def apply(
-    map: Annotated[Path, typer.Argument(help="A map written by calibrate or fit.")],
+    map: Annotated[Path, typer.Argument(help="A map written by calibrate, refine or fit.")],
     scores: Annotated[Path, typer.Argument(help="Scores; labels are not needed.")],
     out: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv or .npz.")],
     probabilities: Annotated[
@@ -42,5 +42,7 @@ def apply(
         table = loaded.predict_proba(outputs)
         columns |= {f"probability_{j}": table[:, j] for j in range(outputs.classes)}
     write_columns(out, columns)
+    if loaded.stays_at_home:
+        note("note: this map holds exact rows and stays here, and so does what it gives")
     document = {"rows": outputs.rows, "out": str(out), "columns": list(columns)}
     show(as_json, document, f"{plural(outputs.rows, 'row')} written to {out}")

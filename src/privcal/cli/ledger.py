@@ -105,6 +105,12 @@ def policy(
             help="Whether you approve each campaign before it is answered.",
         ),
     ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="About how many rows there are, told to whoever asks: your word, never counted."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the rules that are kept in a ledger, or change them: the owner's decision, recorded.
@@ -126,6 +132,7 @@ def policy(
         "epsilon_by_asker": _by_asker(epsilon_by_asker, rules),
         "requests_per_hour": requests_per_hour,
         "approve": approve,
+        "rows": rows,
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     if policy is not None or epsilon is not None or changes:

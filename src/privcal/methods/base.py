@@ -158,8 +158,8 @@ def _as_json(option: Any) -> Any:
 def plan(
     method: Method,
     nano_epsilon: int,
-    sources: int = 1,
     rows_per_person: int = 1,
+    sources: int = 1,
     rows_per_source: float | None = None,
 ) -> list[tuple[int, int, Ask]]:
     """Every question that a run asks, with its round and its index there, and its share of ε.

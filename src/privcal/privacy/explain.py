@@ -57,6 +57,11 @@ def explain(source: Source) -> Explanation:
             if policy.requests_per_hour is None
             else [f"How often: at most {policy.requests_per_hour:,} requests an hour."]
         ),
+        *(
+            []
+            if policy.rows is None
+            else [f"What whoever asks is told besides: about {policy.rows:,} rows, as you wrote."]
+        ),
         *(["Nothing is answered before you approve the campaign."] if policy.approve else []),
         *([] if policy.model is None else [f"About which model: {policy.model}."]),
     ]

@@ -15,6 +15,7 @@ from privcal.queries import FAMILY
 from privcal.question import Question
 
 MAX_ROWS_PER_PERSON = 1000
+MAX_ROWS = 2**31 - 1
 BUDGETS = ("population", "person")
 
 
@@ -55,6 +56,9 @@ class Policy:
         Stored answers are given again without being counted.
     approve
         Whether nothing is answered before the owner has approved the campaign.
+    rows
+        About how many rows there are, if the owner wants to tell: whoever asks is told, and can
+        ask as finely as pays. It is the owner's word, never counted, and nothing is checked by it.
 
     Examples
     --------
@@ -78,6 +82,7 @@ class Policy:
     epsilon_by_asker: dict[str, float] | None = field(default=None, hash=False)
     requests_per_hour: int | None = None
     approve: bool = False
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         checks: dict[str, Callable[[str, Any], Any]] = {
@@ -89,6 +94,7 @@ class Policy:
             "askers": _check_list,
             "rows_per_person": lambda name, value: whole(name, value, 1, MAX_ROWS_PER_PERSON),
             "requests_per_hour": lambda name, value: whole(name, value, 1),
+            "rows": lambda name, value: whole(name, value, 1, MAX_ROWS),
             "budget": lambda name, value: one_of(name, value, BUDGETS),
         }
         optional = {f.name for f in fields(self) if f.default is None}
@@ -130,7 +136,10 @@ class Policy:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def narrowed(self, other: Policy | None) -> Policy:
-        """The policy that allows what this one and `other` both do; the kind of budget is the owner's alone."""
+        """The policy that allows what this one and `other` both do.
+
+        The kind of budget, and what is told of the rows, are the owner's alone.
+        """
         if other is None:
             return self
         if self.model and other.model and self.model != other.model:
@@ -149,6 +158,7 @@ class Policy:
             askers=_both(self.askers, other.askers),
             model=self.model or other.model,
             budget=self.budget,
+            rows=self.rows,
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap
+from privcal.maps import CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -157,6 +157,7 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     elif (event := getattr(map, "event", None)) != reader.event:
         ours, theirs = ("being right" if k is None else f"class {k}" for k in (reader.event, event))
         raise InputError(f"this sketch is about {ours} and the map about {theirs}")
+    check_may_leave(map, "judged by a sketch, as if that were private; measure it on your own rows")
     frame = posterior.mixture.frame
     rng = np.random.default_rng(0)  # the same sketch gives the same estimates twice
     eta, density = posterior.curves(run, _DRAWS, rng)

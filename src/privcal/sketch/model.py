@@ -48,10 +48,12 @@ from privcal.sketch.prior import Case, Frame, Prior
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
 
-_STEPS, _CLOSE = 200, 1e-2
+_STEPS, _CLOSE = 150, 1e-2
 """The most steps, and the step in prior standard deviations that ends them. Most sketches need about
 ten."""
 
+_AGREE = 0.7
+_PATIENCE, _DOUBT = 30, 10.0
 _LONGEST = 0.3
 """The longest step in any direction, in prior standard deviations of a level b that is as wide: keeps
 far starts stable. Where little is thought possible, everything is nearly linear."""
@@ -65,7 +67,7 @@ _LOG_ROWS = 10.0
 _TINY = 1e-9
 """Variance added so that a noiseless sketch of no rows can still be solved for."""
 
-_INEXACT = 0.01
+_INEXACT, _INEXACT_OF_ALL = 0.01, 0.001
 """How far the model may be from the truth, as a share of every number: as good as nothing up to ten
 thousand rows, and with any number of them the steps come to an end."""
 
@@ -193,31 +195,40 @@ class Model:
         """
         runs = len(start)
         z, spread, evidence = start.copy(), np.empty((runs, self.size, self.size)), np.empty(runs)
-        relax, last = np.ones(runs), np.zeros_like(z)
-        moving = np.arange(runs)
+        relax, reach, last = np.ones(runs), np.full(runs, self._longest), np.zeros_like(z)
+        doubt, moving = np.ones(runs), np.arange(runs)
         for step in range(_STEPS):
             if len(moving) == 0:
                 break
+            if step and step % _PATIENCE == 0:
+                doubt[moving] *= _DOUBT
+                relax[moving], last[moving] = 1.0, 0.0
             current = z[moving]
             expected, jacobian, sampling = self._expect(current, seen.log_rows[moving])
             covariance = seen.covariance(expected, sampling)
             transposed = jacobian.transpose(0, 2, 1)
-            system = jacobian @ transposed + covariance
+            signal = jacobian @ transposed
+            system = signal + covariance * doubt[moving, None, None]
             away = (current - believed[moving])[:, :, None]
             miss = (seen.values[moving] - expected)[:, :, None]
             move = (transposed @ np.linalg.solve(system, miss + jacobian @ away) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
-            # A step that turns back went too far: shorter ones from there on.
-            relax[moving] *= np.where((move * last[moving]).sum(axis=1) < 0, 0.6, 1.0)
-            length_of_step = np.minimum(relax[moving], self._longest / longest)
-            z[moving] = current + move * length_of_step[:, None]
+            # Shorter steps after one that turns back, longer ones while they agree.
+            turn = (move * last[moving]).sum(axis=1)
+            agree = turn > _AGREE * np.sqrt((move**2).sum(axis=1) * (last[moving] ** 2).sum(axis=1))
+            factor = np.where(turn < 0, 0.5, np.where(agree & (turn > 0), 1.5, 1.0))
+            relax[moving] = np.minimum(relax[moving] * factor, 1.0)
+            reach[moving] = np.maximum(reach[moving] * factor, self._longest)
+            length = np.minimum(relax[moving], reach[moving] / longest)
+            z[moving] = current + move * length[:, None]
             last[moving] = move
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
             look = np.ones_like(done) if best is not None and step == _HOPELESS_STEP else done
             if look.any():
                 far = (miss[look] * np.linalg.solve(covariance[look], miss[look])).sum(axis=(1, 2))
                 far += (away[look] ** 2).sum(axis=(1, 2))
-                evidence[moving[look]] = -0.5 * (far + np.linalg.slogdet(system[look])[1])
+                total = signal + covariance
+                evidence[moving[look]] = -0.5 * (far + np.linalg.slogdet(total[look])[1])
                 if best is not None:
                     done |= look & (evidence[moving] < best[moving] - _HOPELESS)
                 gain = np.linalg.solve(system[done], jacobian[done])
@@ -354,9 +365,8 @@ class Averages:
         """Of what is random, (B, length, length), where `expected` is to be seen."""
         covariance = sampling / self.answers
         diagonal = np.arange(self.values.shape[1])
-        covariance[:, diagonal, diagonal] += (
-            (_INEXACT * expected) ** 2 + self.noise_variance + _TINY
-        )
+        inexact = _INEXACT * expected + _INEXACT_OF_ALL * expected.sum(axis=1, keepdims=True)
+        covariance[:, diagonal, diagonal] += inexact**2 + self.noise_variance + _TINY
         return covariance
 
     def take(self, runs: IntArray | BoolArray) -> Averages:
@@ -562,7 +572,7 @@ class Posterior:
         least = _LEAST_SLOPE * self.mixture.frame.grid[MAPPED]
         value = np.log(right) - np.log(wrong) - least
         value = _flat_beyond(value, density / density.sum(axis=1, keepdims=True))
-        value = _rising(value, density * right * wrong)
+        value = rising(value, density * right * wrong)
         alone = np.flatnonzero(self.left_alone)
         for case, model in zip(self.mixture.cases, self.mixture.models, strict=True):
             if case.unchanged and len(alone):
@@ -592,7 +602,7 @@ class Posterior:
         return tuple(tuple(column) for column in found.T.tolist())
 
 
-def _rising(values: FloatArray, weights: FloatArray) -> FloatArray:
+def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
     """The rising curves (B, points) nearest to `values` in weighted squares: falls are pooled."""
     values = values.copy()
     for run in np.flatnonzero((np.diff(values, axis=1) < 0).any(axis=1)).tolist():

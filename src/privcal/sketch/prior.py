@@ -181,7 +181,7 @@ def cases_with_public(
     Their mean score is `clean`; on the grid, the log-odds fitted to them are `curve` and the
     density of their scores is `density`.
     """
-    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 2.5) ** 2
+    bell = -0.5 * ((frame.x - frame.compressed(clean - 0.5)) / 3.0) ** 2
     # Where public rows lie beyond the ends, hidden ones may; elsewhere few will.
     beyond = np.log(np.maximum(density[[0, -1]], 1e-3)) - np.log(density[1:-1].mean())
     bell[[0, -1]] = np.log(np.exp(bell[1:-1]).mean()) + beyond
@@ -202,6 +202,7 @@ def cases_with_public(
             slope_drift=-0.3,
             level_drift=(-0.25, 0.3),
             density=np.exp(bell),
+            roughness=(1.2, 2.0),
             ends=(0.0, 1.0),
         )
     bell = np.exp(bell - bell.max())

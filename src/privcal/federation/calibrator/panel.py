@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from privcal.calibrate import typical_rows
 from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.calibrator.link import Link
@@ -29,6 +31,9 @@ from privcal.source import Answer
 TIMEOUT = 120
 """Seconds a site has for one reply. A reply that comes later is paid for all the same: the next
 attempt at the same campaign gets it."""
+
+_ABOUT = "about"
+"""In place of a campaign's name, where there is none yet."""
 
 SEND_TIMEOUT = 0.3
 """Seconds for a message on its way, where no reply is waited for."""
@@ -113,6 +118,16 @@ class Sites:
             else:
                 names.append(name)
         return sorted(names)
+
+    @property
+    def sources(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def rows_per_source(self) -> float | None:
+        """About how many rows a site has, as far as their owners tell; asked for when needed."""
+        replies = [reply for _, reply in self._ask("about", self.names, _ABOUT, ())]
+        return typical_rows(reply.rows for reply in replies if isinstance(reply, Reply))
 
     def _card(self, name: str) -> Card:
         card = self._roster.card(name)

@@ -65,6 +65,7 @@ class Request:
     kind
         "question": one question, to be answered. "offer": a whole plan; would the site answer
         all of it? It costs nothing. "release": the plan offered before will not be asked.
+        "about": what does the owner tell everybody, before there is a plan? Only the rows.
     sites
         The names it is meant for.
     issued, lifetime
@@ -82,7 +83,12 @@ class Request:
     lifetime: int = LIFETIME
 
     def __post_init__(self) -> None:
-        numbers = {"question": (1, 1), "offer": (1, MAX_QUESTIONS), "release": (0, 0)}
+        numbers = {
+            "question": (1, 1),
+            "offer": (1, MAX_QUESTIONS),
+            "release": (0, 0),
+            "about": (0, 0),
+        }
         if not isinstance(self.kind, str) or self.kind not in numbers:
             raise InputError(f"a request must be one of {', '.join(numbers)}")
         least, most = numbers[self.kind]
@@ -265,14 +271,17 @@ class Reply:
     refused: str | None = None
     accepted: bool = False
     """Yes to an offer or a release."""
+    rows: int | None = None
+    """With yes: about how many rows the owner says there are, where that was asked and is told."""
 
     def text(self) -> str:
         if self.refused:
             return canonical.write({"refused": self.refused})
         if self.accepted:
-            return canonical.write({"accepted": True})
+            told = {} if self.rows is None else {"rows": self.rows}
+            return canonical.write({"accepted": True, **told})
         facts = asdict(self)
-        del facts["refused"], facts["accepted"]
+        del facts["refused"], facts["accepted"], facts["rows"]
         return canonical.write({k: v for k, v in facts.items() if v is not None})
 
 
@@ -354,9 +363,10 @@ def read_reply(text: Any, length: int) -> Reply:
             raise ValueError("it refused with an unknown code")
         return Reply(refused=_code(facts["refused"]))
     if length == 0:
-        if set(facts) != {"accepted"} or facts["accepted"] is not True:
+        if set(facts) - {"rows"} != {"accepted"} or facts["accepted"] is not True:
             raise ValueError("its reply is neither yes nor a refusal")
-        return Reply(accepted=True)
+        _check_whole(facts, "rows")
+        return Reply(accepted=True, rows=facts.get("rows"))
     needed = {"values", "rows_per_person", "ledger"}
     if not needed <= set(facts) <= needed | {"max_rows"}:
         raise ValueError("its reply has other parts")
@@ -365,14 +375,18 @@ def read_reply(text: Any, length: int) -> Reply:
         raise ValueError(f"its answer is not of the {length} numbers that were asked for")
     if not all(type(v) is int and abs(v) < 2**62 for v in values):
         raise ValueError("its answer is off the grid")
-    for name in ("rows_per_person", "max_rows"):
-        value = facts.get(name, 1)
-        if type(value) is not int or not 1 <= value < 2**31:
-            raise ValueError(f"its {name} is not a whole number")
+    _check_whole(facts, "rows_per_person", "max_rows")
     ledger = facts["ledger"]
     if not isinstance(ledger, str) or not re.fullmatch("[0-9a-f]{32}", ledger):
         raise ValueError("its ledger has no id")
     return Reply(tuple(values), facts["rows_per_person"], facts.get("max_rows"), ledger)
+
+
+def _check_whole(facts: dict[str, Any], *names: str) -> None:
+    for name in names:
+        value = facts.get(name, 1)
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise ValueError(f"its {name} is not a whole number")
 
 
 def _code(code: Any) -> str:
