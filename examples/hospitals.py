@@ -806,7 +806,7 @@ class Picture:
         suffix = (
             "no privacy" if epsilon == EXACT else f"ε = {epsilon:g}" if epsilon else "asks nobody"
         )
-        axis.set_title(f"{method}, {suffix}", fontsize=10)
+        axis.set_title(f"{method}, {suffix}", fontsize=9)
 
     def _line(
         self,
@@ -827,7 +827,7 @@ class Picture:
         ).sort("epsilon")
         if row.is_empty():
             return
-        x = row["epsilon"].to_numpy() * 1.06 ** (place - (of - 1) / 2)  # side by side
+        x = row["epsilon"].to_numpy() * 1.03 ** (place - (of - 1) / 2)  # side by side
         y = row[measure].to_numpy()
         bars = np.maximum(
             [y - row[f"{measure}_low"].to_numpy(), row[f"{measure}_high"].to_numpy() - y], 0
@@ -845,7 +845,7 @@ class Picture:
     def _level(self, axis: Any, found: pl.DataFrame, measure: str) -> None:
         for method, epsilon, label, dashes in (
             ("uncalibrated", NOTHING, "left alone", "--"),
-            ("nll-t", EXACT, "exact fit, no privacy", ":"),
+            ("nll-t", EXACT, "exact temperature, no privacy", ":"),
         ):
             [value] = found.filter(
                 (pl.col("setting") == BESIDE)
