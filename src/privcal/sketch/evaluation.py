@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap, check_may_leave
+from privcal.maps import LEFT_ALONE, CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -71,6 +71,10 @@ class PrivateEvaluation:
     """False where the noise drowned the data: these are only what was believed beforehand."""
     unchanged: float | None
     """The probability that nothing changed; None where that was not thought of."""
+    unchanged_before: float | None
+    """The same before anybody was asked."""
+    left_alone: bool
+    """Whether the map leaves the model as it is, because it may well be that nothing changed."""
     accuracy: Estimate
     confidence_before: Estimate
     confidence_after: Estimate
@@ -88,6 +92,8 @@ class PrivateEvaluation:
         return {
             "clear": self.informative,
             "unchanged": self.unchanged,
+            "unchanged_before": self.unchanged_before,
+            "left_alone": self.left_alone,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
         }
@@ -107,6 +113,8 @@ def evaluate_privately(
     return PrivateEvaluation(
         informative=draws.informative,
         unchanged=draws.unchanged,
+        unchanged_before=draws.unchanged_before,
+        left_alone=draws.left_alone,
         accuracy=Estimate.of((density * p).sum(axis=1)),
         confidence_before=Estimate.of(density @ own),
         confidence_after=Estimate.of(density @ after),
@@ -134,6 +142,12 @@ class Draws:
     """In each draw: the share of all rows at a score."""
     informative: bool
     unchanged: float | None
+    unchanged_before: float | None
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether the map leaves the model as it is."""
+        return str(self.map.provenance.get("note")).endswith(LEFT_ALONE)
 
     def band(self) -> tuple[FloatArray, ...]:
         """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
@@ -164,12 +178,13 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
     grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
     p = sigmoid(_finer(points, eta))
-    density = _finer(points, density)
-    density /= density.sum(axis=1, keepdims=True)
+    density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
-    unchanged = None if posterior.unchanged is None else float(posterior.unchanged[run])
+    unchanged = before = None
+    if posterior.unchanged is not None:
+        unchanged, before = float(posterior.unchanged[run]), posterior.mixture.unchanged
     informative = bool(posterior.informative[run])
-    return Draws(map, grid, own, after, p, density, informative, unchanged)
+    return Draws(map, grid, own, after, p, density, informative, unchanged, before)
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
@@ -177,6 +192,15 @@ def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
     left = np.minimum(points.astype(int), values.shape[-1] - 2)
     share = points - left
     return np.asarray(values[..., left] * (1 - share) + values[..., left + 1] * share)
+
+
+def _shares(points: FloatArray, count: int) -> FloatArray:
+    """How the rows at each of `count` points spread over the finer ones: around it, but all rows
+    beyond an end of the grid are counted at that end and stay there."""
+    shares = np.maximum(0, 1 - np.abs(points - np.arange(count)[:, None])) / _FINER
+    shares[[0, -1]] = 0.0
+    shares[0, 0] = shares[-1, -1] = 1.0
+    return np.asarray(shares)
 
 
 def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) -> FloatArray:
