@@ -432,7 +432,7 @@ def test_a_kind_that_cannot_be_written_or_is_taken_is_refused_at_once() -> None:
     def fail(cls: type[Map], kind: str, says: str) -> None:
         with pytest.raises(privcal.InputError, match=says):
             register(kind)(cls)
-        assert list(KINDS) == ["temperature", "bins", "curve", "risk"]
+        assert list(KINDS) == ["temperature", "bins", "curve", "risk", "offsets"]
 
     @dataclass(frozen=True)
     class Array(Map):
