@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap, check_may_leave
+from privcal.maps import LEFT_ALONE, CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -71,6 +71,10 @@ class PrivateEvaluation:
     """False where the noise drowned the data: these are only what was believed beforehand."""
     unchanged: float | None
     """The probability that nothing changed; None where that was not thought of."""
+    unchanged_before: float | None
+    """The same before anybody was asked."""
+    left_alone: bool
+    """Whether the map leaves the model as it is, because it may well be that nothing changed."""
     accuracy: Estimate
     confidence_before: Estimate
     confidence_after: Estimate
@@ -88,6 +92,8 @@ class PrivateEvaluation:
         return {
             "clear": self.informative,
             "unchanged": self.unchanged,
+            "unchanged_before": self.unchanged_before,
+            "left_alone": self.left_alone,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
         }
@@ -107,6 +113,8 @@ def evaluate_privately(
     return PrivateEvaluation(
         informative=draws.informative,
         unchanged=draws.unchanged,
+        unchanged_before=draws.unchanged_before,
+        left_alone=draws.left_alone,
         accuracy=Estimate.of((density * p).sum(axis=1)),
         confidence_before=Estimate.of(density @ own),
         confidence_after=Estimate.of(density @ after),
@@ -134,6 +142,12 @@ class Draws:
     """In each draw: the share of all rows at a score."""
     informative: bool
     unchanged: float | None
+    unchanged_before: float | None
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether the map leaves the model as it is."""
+        return str(self.map.provenance.get("note")).endswith(LEFT_ALONE)
 
     def band(self) -> tuple[FloatArray, ...]:
         """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
@@ -166,9 +180,11 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     p = sigmoid(_finer(points, eta))
     density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
-    unchanged = None if posterior.unchanged is None else float(posterior.unchanged[run])
+    unchanged = before = None
+    if posterior.unchanged is not None:
+        unchanged, before = float(posterior.unchanged[run]), posterior.mixture.unchanged
     informative = bool(posterior.informative[run])
-    return Draws(map, grid, own, after, p, density, informative, unchanged)
+    return Draws(map, grid, own, after, p, density, informative, unchanged, before)
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:

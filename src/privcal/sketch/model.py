@@ -50,13 +50,19 @@ INFORMATIVE = 2.0
 
 _STEPS, _CLOSE = 150, 1e-2
 """The most steps, and the step in prior standard deviations that ends them. Most sketches need about
-ten."""
+five."""
 
-_AGREE = 0.7
-_PATIENCE, _DOUBT = 30, 10.0
 _LONGEST = 0.3
-"""The longest step in any direction, in prior standard deviations of a level b that is as wide: keeps
-far starts stable. Where little is thought possible, everything is nearly linear."""
+"""The longest step in any direction to begin with, in prior standard deviations of a level b that is
+as wide: keeps far starts stable. Where little is thought possible, everything is nearly linear."""
+
+_SHORTER, _LONGER, _AGREE = 0.5, 1.5, 0.7
+"""Steps get shorter after one that turned back, and longer again after one in the same direction
+(the cosine between the two)."""
+
+_PATIENCE, _DOUBT = 30, 10.0
+"""No curve explains an answer whose steps have not ended after so many: its variance is taken to be so
+many times larger, again and again until they do."""
 
 _HOPELESS, _HOPELESS_STEP = 30.0, 2
 """A case whose log-evidence is so far below another's in that step is not followed any further."""
@@ -68,8 +74,8 @@ _TINY = 1e-9
 """Variance added so that a noiseless sketch of no rows can still be solved for."""
 
 _INEXACT, _INEXACT_OF_ALL = 0.01, 0.001
-"""How far the model may be from the truth, as a share of every number: as good as nothing up to ten
-thousand rows, and with any number of them the steps come to an end."""
+"""How far the model may be from the truth, as a share of every number and of all rows: as good as
+nothing up to ten thousand rows, and with any number of them the steps come to an end."""
 
 _PROPOSED, _WIDER = 4, 1.15
 """Proposals for each draw of the posterior, and how much wider they are."""
@@ -135,6 +141,9 @@ class Model:
         self.hats = np.stack(
             [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
+        if frame.whole:
+            whole = np.full((self.points, 1), frame.whole)
+            self.hats = np.concatenate([self.hats, whole], axis=1)
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
@@ -214,10 +223,11 @@ class Model:
             miss = (seen.values[moving] - expected)[:, :, None]
             move = (transposed @ np.linalg.solve(system, miss + jacobian @ away) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
-            # Shorter steps after one that turns back, longer ones while they agree.
-            turn = (move * last[moving]).sum(axis=1)
-            agree = turn > _AGREE * np.sqrt((move**2).sum(axis=1) * (last[moving] ** 2).sum(axis=1))
-            factor = np.where(turn < 0, 0.5, np.where(agree & (turn > 0), 1.5, 1.0))
+            before = last[moving]
+            along = (move * before).sum(axis=1)
+            size = np.sqrt((move**2).sum(axis=1) * (before**2).sum(axis=1))
+            longer = (along > 0) & (along > _AGREE * size)
+            factor = np.where(along < 0, _SHORTER, np.where(longer, _LONGER, 1.0))
             relax[moving] = np.minimum(relax[moving] * factor, 1.0)
             reach[moving] = np.maximum(reach[moving] * factor, self._longest)
             length = np.minimum(relax[moving], reach[moving] / longest)

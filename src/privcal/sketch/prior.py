@@ -86,6 +86,8 @@ class Frame:
     """The score far above which scores differ less and less, to the Gaussian processes."""
     points: int = 65
     """The size of the grid."""
+    whole: float = 0.0
+    """What a row adds, whatever its score, to a number beside those of the hats; 0: there is none."""
 
     def compressed(self, score: float | FloatArray) -> FloatArray:
         """The score as the Gaussian processes see it."""

@@ -115,11 +115,15 @@ class SketchReader:
                 RiskMap(m.temperature, m.scores, m.log_odds, m.directions, event=self.event)
                 for m in maps
             ]
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        alone, drowned = posterior.left_alone, ~posterior.informative
+        for run in (alone | drowned).nonzero()[0]:
+            said = ((drowned[run], PRIOR_ONLY), (alone[run], LEFT_ALONE))
+            maps[run] = maps[run].with_provenance(note="; ".join(text for so, text in said if so))
         if posterior.unchanged is not None:
-            for run in posterior.left_alone.nonzero()[0]:
-                maps[run] = maps[run].with_provenance(note=LEFT_ALONE)
+            before = posterior.mixture.unchanged
+            for map, after in zip(maps, posterior.unchanged.tolist(), strict=True):
+                # In place: these are new, and a study has too many to make each of them twice.
+                map.provenance.update(unchanged=after, unchanged_before=before)
         return maps
 
 
