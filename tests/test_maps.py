@@ -492,4 +492,5 @@ def test_beyond_its_last_point_a_curve_rises_ever_more_slowly() -> None:
     np.testing.assert_allclose(curve.at(s), expected, rtol=1e-12)
     # A probability rounded to exactly 1 is not taken for certainty.
     [certain] = curve.confidence(probabilities=[[0.0, 1.0]])
-    assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log(746))))
+    beyond = 53 * math.log(2) - 2
+    assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log1p(beyond))))
