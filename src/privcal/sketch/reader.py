@@ -11,7 +11,7 @@ import numpy as np
 
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
-from privcal.kernel import confidence, log_odds
+from privcal.kernel import MAX_TEMPERATURE, MIN_TEMPERATURE, confidence, log_odds
 from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap, RiskMap
 from privcal.queries import EventHats, Hats
 from privcal.scores import FloatArray, Scores
@@ -22,7 +22,7 @@ from privcal.sketch.prior import Frame
 MIN_PUBLIC = 50
 """Fewer clean rows say too little about a temperature."""
 
-_BOUNDS = (0.05, 20.0)
+_BOUNDS = (MIN_TEMPERATURE, MAX_TEMPERATURE)
 _KNOTS = 16
 _OWN_SPREAD = 0.6
 """How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
@@ -172,6 +172,10 @@ class _Public:
             raise InputError(
                 f"public scores must be at least {MIN_PUBLIC} rows, not {len(public)}; "
                 "leave them out instead"
+            )
+        if event is not None and event >= public.classes:
+            raise InputError(
+                f"there is no class {event} in the public rows: they have {public.classes} classes"
             )
         if event is not None and len(np.unique(public.labels == event)) < 2:
             share = "all" if public.labels[0] == event else "none"
