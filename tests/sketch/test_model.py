@@ -675,8 +675,8 @@ def test_resolution_is_rows_over_noise() -> None:
 
 
 def test_more_hats_where_they_pay_and_as_many_as_asked_for() -> None:
-    assert prior.knots(True, False, 79.9) == prior.COARSE_KNOTS
-    assert prior.knots(True, False, 80.0) == prior.FINE_KNOTS
+    assert prior.knots(True, False, 0.99 * prior.FINE) == prior.COARSE_KNOTS
+    assert prior.knots(True, False, prior.FINE) == prior.FINE_KNOTS
     assert prior.knots(True, False) == prior.FINE_KNOTS
     for count, found in ((2, prior.COARSE_KNOTS), (7, prior.FINE_KNOTS)):
         assert prior.knots(True, False, 1e9, hats=count) == found
