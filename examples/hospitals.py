@@ -181,7 +181,7 @@ def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
         "intercept": recalibration(odds, scores.labels, free_slope=False)[0],
         "slope": recalibration(odds, scores.labels)[1],
         "drowned": float(map.informative is False),
-        "left_alone": float(map.provenance.get("note") == LEFT_ALONE),
+        "left_alone": float(LEFT_ALONE in map.provenance.get("note", "")),
     }
 
 
