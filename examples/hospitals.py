@@ -418,7 +418,7 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
             *("calibrate", data, "--source-column", "hospital", "--policy", policy),
             *("--new-ledger", "--person", "person", "--ledger-dir", ledgers),
             *("--epsilon", epsilon, "--method", "sketch", "--event", EVENT),
-            *("--option", "leave_alone=true", "--json"),
+            *("--leave-alone", "--json"),
             *("--sketch", out / "icu-sketch.json", "--out", out / "icu-map.json"),
         ]
         first = told(*command, "--campaign", "spring")
