@@ -175,7 +175,11 @@ def measure(
     return Found(
         errors,
         {
-            k: float(np.mean([e[k].low <= t[k] <= e[k].high for e, t in zip(estimates, truths)]))
+            k: float(
+                np.mean(
+                    [e[k].low <= t[k] <= e[k].high for e, t in zip(estimates, truths, strict=True)]
+                )
+            )
             for k in names
         },
         {k: float(np.mean([e[k].value for e in estimates])) for k in names},
@@ -193,7 +197,9 @@ class _Listening(methods.Method):
     def run(self, batch: Batch) -> Rounds:
         history = yield [Ask(self.reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, 1)] * history.sources)
-        object.__setattr__(self, "posterior", self.reader.read(history[0], history.sources, variance))
+        object.__setattr__(
+            self, "posterior", self.reader.read(history[0], history.sources, variance)
+        )
         return []
 
 

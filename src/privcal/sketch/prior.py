@@ -30,7 +30,7 @@ is in use and thought to be right."""
 
 COARSE_KNOTS = (-2.0, 4.0)
 FINE_KNOTS = (-2.2, -1.0, 0.0, 1.0, 2.5, 4.5, 8.0)
-WIDE_KNOTS = (-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0)
+WIDE_KNOTS = (-3.0, -1.0, 0.8, 2.5, 5.0, 8.0, 12.0)
 EVENT_KNOTS = (-10.0, -4.0, -1.5, 0.0, 1.5, 4.0, 10.0)
 
 Scale = tuple[float, float]
@@ -86,6 +86,8 @@ class Frame:
     """The score far above which scores differ less and less, to the Gaussian processes."""
     points: int = 65
     """The size of the grid."""
+    whole: float = 0.0
+    """What a row adds, whatever its score, to a number beside those of the hats; 0: there is none."""
 
     def compressed(self, score: float | FloatArray) -> FloatArray:
         """The score as the Gaussian processes see it."""
