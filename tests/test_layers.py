@@ -64,7 +64,14 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation", "offsets"], ["sketch"]],
+    "sketch": [
+        ["noise", "prior"],
+        ["model"],
+        ["reader"],
+        ["evaluation", "offsets"],
+        ["risk"],
+        ["sketch"],
+    ],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [
         ["names", "pickles", "sets"],
