@@ -129,9 +129,7 @@ def test_a_probability_of_one_is_as_certain_as_a_double_can_say(temperature):
     most = 53 * math.log(2) / temperature
     expected = most if most < 746 else math.inf  # exp(−746) is 0
     column = Outputs(probabilities=[0.0, 1.0, 0.5])
-    np.testing.assert_allclose(
-        log_odds(column, temperature), [expected, expected, 0.0], rtol=1e-12
-    )
+    np.testing.assert_allclose(log_odds(column, temperature), [expected, expected, 0.0], rtol=1e-12)
     sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [1e-300, 1.0, 0.0]])
     np.testing.assert_allclose(
         log_odds(sure, temperature), [expected - math.log(2)] * 2, rtol=1e-12
