@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import privcal
 from privcal.maps import (
     KINDS,
+    LEFT_ALONE,
     PRIOR_ONLY,
     BinsMap,
     CurveMap,
@@ -479,7 +480,21 @@ def test_only_a_curve_can_tell_that_noise_drowned_the_data() -> None:
     assert curve.informative is True
     assert curve.with_provenance(note=PRIOR_ONLY).informative is False
     assert curve.with_provenance(note="made by hand").informative is True
+    assert curve.with_provenance(note=f"{PRIOR_ONLY}; {LEFT_ALONE}").informative is False
     assert TemperatureMap(2.0).informative is None
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [(0.812, "81 %"), (0.009, "below 1 %"), (0.991, "above 99 %"), (0.5, "50 %")],
+)
+def test_a_map_says_how_probable_it_is_that_nothing_changed(after: float, words: str) -> None:
+    map = TemperatureMap(1.0).with_provenance(unchanged=after, unchanged_before=0.3)
+    said = f"the probability that nothing changed is {words} (believed beforehand: 30 %)"
+    assert (map.unchanged, map.note) == (after, said)
+    assert map.with_provenance(note=LEFT_ALONE).note == f"{said}; {LEFT_ALONE}"
+    assert TemperatureMap(1.0).unchanged is None
+    assert TemperatureMap(1.0).with_provenance(unchanged="perhaps").note is None
 
 
 # --- curves -------------------------------------------------------------------------------

@@ -154,9 +154,8 @@ def _empty(
         f"{basis.trials} trials each",
         caption=f"{note} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
         f"for ECE, {errors[1]:.4f} for Brier, {errors[2]:.4f} for AURC. Lower is better; read all. "
-        "if right: the ECE of a model that was right already. prior: the sketch's map before any "
-        "answer. leave_alone: the sketch, leaving the model alone in doubt. one-source: a source's own exact fit, which "
-        "never leaves it.",
+        "prior: the sketch's map before any answer. leave_alone: the sketch, leaving the model "
+        "alone in doubt. one-source: a source's own exact fit, which never leaves it.",
     )
 
 
@@ -193,7 +192,8 @@ def _table(plan: Plan) -> Table:
     filled = _empty(
         plan,
         f"ε = {point.epsilon:g} at each",
-        "Mean over shifts." if search else "Mean over shifts (10th–90th percentile over shifts).",
+        f"Mean over shifts{'' if search else ' (10th–90th percentile over shifts)'}. if right: the "
+        "ECE of a model that was right already.",
         columns,
         [point],
     )
