@@ -271,11 +271,10 @@ def _honesty(name: str, archive: Archive) -> None:
     rows, worst = [], 1.0
     for label in ("public", "alone"):
         for epsilon in EPSILONS:
-            if label == "public":
-                knots = prior.knots(True, False, prior.resolution(SAMPLES, epsilon, SOURCES))
-                reader = SketchReader.of(public, knots=knots)
-            else:
-                reader = SketchReader.of()
+            resolution = prior.resolution(SAMPLES, epsilon, SOURCES)
+            given = public if label == "public" else None
+            knots = prior.knots(given is not None, False, resolution)
+            reader = SketchReader.of(given, knots=knots)
             covered: dict[str, list[float]] = {}
             told, found, off = [], [], []
             for scores in hidden.values():

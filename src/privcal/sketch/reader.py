@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -101,9 +101,11 @@ class SketchReader:
 
     def at(self, knots: tuple[float, ...]) -> SketchReader:
         """The same with other knots."""
-        mixture = self.mixture
-        frame = replace(mixture.frame, knots=knots)
-        return replace(self, mixture=Mixture(frame, mixture.cases, mixture.leave_alone))
+        believed = self.mixture.unchanged, self.mixture.leave_alone
+        if self.public is None:
+            return _without_public(self.event, knots, *believed)
+        s = log_odds(self.public.outputs, self.temperature, of=self.event)
+        return _Public(self.public, self.temperature, s, self.event).reader(knots, *believed)
 
     @property
     def query(self) -> Hats:
