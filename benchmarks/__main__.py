@@ -9,7 +9,7 @@ from benchmarks import report
 
 NAMES = (
     *("fit", "gap", "ece", "answer", "persons", "growth"),
-    *("study", "sketch", "refine", "liars", "ranges", "federation", "corruptions"),
+    *("study", "sketch", "refine", "offsets", "liars", "ranges", "federation", "corruptions"),
 )
 
 

@@ -120,11 +120,26 @@ def test_log_odds_tell_rows_apart_where_the_confidence_rounds_to_one():
 def test_log_odds_are_infinite_only_where_nothing_is_left(temperature):
     lonely = Outputs(logits=[[-3.0], [1e308]])
     assert log_odds(lonely, temperature).tolist() == [math.inf, math.inf]
-    sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
-    assert log_odds(sure, temperature).tolist() == [math.inf, 0.0]
-    column = Outputs(probabilities=[0.0, 1.0, 0.5])
-    assert log_odds(column, temperature).tolist() == [math.inf, math.inf, 0.0]
     assert log_odds(Outputs(logits=np.empty((0, 3))), temperature).shape == (0,)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_a_probability_of_one_is_as_certain_as_a_double_can_say(temperature):
+    """Its rivals have 2⁻⁵³ each, so a temperature makes it less certain like any other row."""
+    most = 53 * math.log(2) / temperature
+    expected = most if most < 746 else math.inf  # exp(−746) is 0
+    column = Outputs(probabilities=[0.0, 1.0, 0.5])
+    np.testing.assert_allclose(log_odds(column, temperature), [expected, expected, 0.0], rtol=1e-12)
+    sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [1e-300, 1.0, 0.0]])
+    np.testing.assert_allclose(
+        log_odds(sure, temperature), [expected - math.log(2)] * 2, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        confidence(column, temperature), [1 / (1 + math.exp(-most))] * 2 + [0.5], rtol=1e-12
+    )
+    right, wrong = nll(Scores(probabilities=[1.0, 1.0], labels=[1, 0]), temperature)
+    assert right == pytest.approx(math.log1p(math.exp(-most)), rel=1e-9, abs=1e-15)
+    assert wrong == pytest.approx(most + math.log1p(math.exp(-most)), rel=1e-12)
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -173,10 +188,11 @@ def test_log_odds_of_the_predicted_class_are_exactly_those_of_the_confidence(tem
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_log_odds_of_a_class_at_the_edges(temperature):
     column = Outputs(probabilities=[0.0, 1.0, 0.5])
-    assert log_odds(column, temperature, of=1).tolist() == [-math.inf, math.inf, 0.0]
-    assert log_odds(column, temperature, of=0).tolist() == [math.inf, -math.inf, 0.0]
-    sure = Outputs(probabilities=[[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
-    assert log_odds(sure, temperature, of=2).tolist() == [-math.inf, -math.inf]
+    most = 53 * math.log(2) / temperature
+    certain = most if most < 746 else math.inf
+    for k, sign in ((1, -1), (0, 1)):
+        expected = [certain if sign > 0 else -most, certain if sign < 0 else -most, 0.0]
+        np.testing.assert_allclose(log_odds(column, temperature, of=k), expected, rtol=1e-12)
     tied = Outputs(logits=[[7.0, 7.0, 7.0]])
     for k in range(3):
         assert log_odds(tied, temperature, of=k)[0] == pytest.approx(-math.log(2), rel=1e-15)
@@ -213,11 +229,10 @@ def test_moments_are_the_mean_and_variance_of_the_shifted_logits(dtype, temperat
     np.testing.assert_allclose(np.transpose(ours), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_moments_ignore_classes_of_probability_zero():
-    p = [[0.75, 0.25, 0.0]]
-    ours = moments(Outputs(probabilities=p), 0.5)
-    two = moments(Outputs(probabilities=[[0.75, 0.25]]), 0.5)
-    np.testing.assert_allclose(np.ravel(ours), np.ravel(two), rtol=1e-14)
+def test_moments_of_a_class_of_probability_zero_are_those_of_the_least_one():
+    ours = moments(Outputs(probabilities=[[0.75, 0.25, 0.0], [0.75, 0.25, 1e-300]]), 0.5)
+    least = moments(Outputs(probabilities=[[0.75, 0.25, 2.0**-53]]), 0.5)
+    np.testing.assert_array_equal(np.array(ours), np.repeat(least, 2, axis=1))
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -230,10 +245,9 @@ def test_tied_classes_share_the_confidence_and_the_first_is_predicted(dtype, tem
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_a_certain_row_has_confidence_exactly_one_and_loss_zero(temperature):
-    for given_as in ({"logits": [[1e5, 0.0]]}, {"probabilities": [[1.0, 0.0]]}):
-        scores = Scores(**given_as, labels=[0])
-        assert confidence(scores.outputs, temperature).tolist() == [1.0]
-        assert nll(scores, temperature).tolist() == [0.0]
+    scores = Scores(logits=[[1e5, 0.0]], labels=[0])
+    assert confidence(scores.outputs, temperature).tolist() == [1.0]
+    assert nll(scores, temperature).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -276,13 +290,13 @@ def test_huge_logits_give_exact_confidences_and_finite_losses(dtype, huge, tempe
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_a_class_of_probability_zero_has_no_share_at_any_temperature(temperature):
+def test_a_class_of_probability_zero_has_the_least_share(temperature):
     scores = Scores(probabilities=[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]], labels=[0, 2])
-    assert confidence(scores.outputs, temperature).tolist() == [0.5, 0.5]
-    possible, impossible = nll(scores, temperature)
-    assert possible == pytest.approx(math.log(2), rel=1e-15)
-    assert math.isfinite(impossible)
-    assert impossible > 1e290
+    behind = 52 * math.log(2) / temperature
+    both = 2 + math.exp(-behind)
+    np.testing.assert_allclose(confidence(scores.outputs, temperature), [1 / both] * 2, rtol=1e-14)
+    expected = [math.log(both), math.log(both) + behind]
+    np.testing.assert_allclose(nll(scores, temperature), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import privcal
 from privcal.maps import (
     KINDS,
+    LEFT_ALONE,
     PRIOR_ONLY,
     BinsMap,
     CurveMap,
@@ -432,7 +433,7 @@ def test_a_kind_that_cannot_be_written_or_is_taken_is_refused_at_once() -> None:
     def fail(cls: type[Map], kind: str, says: str) -> None:
         with pytest.raises(privcal.InputError, match=says):
             register(kind)(cls)
-        assert list(KINDS) == ["temperature", "bins", "curve", "risk"]
+        assert list(KINDS) == ["temperature", "bins", "curve", "risk", "offsets"]
 
     @dataclass(frozen=True)
     class Array(Map):
@@ -479,7 +480,21 @@ def test_only_a_curve_can_tell_that_noise_drowned_the_data() -> None:
     assert curve.informative is True
     assert curve.with_provenance(note=PRIOR_ONLY).informative is False
     assert curve.with_provenance(note="made by hand").informative is True
+    assert curve.with_provenance(note=f"{PRIOR_ONLY}; {LEFT_ALONE}").informative is False
     assert TemperatureMap(2.0).informative is None
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [(0.812, "81 %"), (0.009, "below 1 %"), (0.991, "above 99 %"), (0.5, "50 %")],
+)
+def test_a_map_says_how_probable_it_is_that_nothing_changed(after: float, words: str) -> None:
+    map = TemperatureMap(1.0).with_provenance(unchanged=after, unchanged_before=0.3)
+    said = f"the probability that nothing changed is {words} (believed beforehand: 30 %)"
+    assert (map.unchanged, map.note) == (after, said)
+    assert map.with_provenance(note=LEFT_ALONE).note == f"{said}; {LEFT_ALONE}"
+    assert TemperatureMap(1.0).unchanged is None
+    assert TemperatureMap(1.0).with_provenance(unchanged="perhaps").note is None
 
 
 # --- curves -------------------------------------------------------------------------------
@@ -492,4 +507,5 @@ def test_beyond_its_last_point_a_curve_rises_ever_more_slowly() -> None:
     np.testing.assert_allclose(curve.at(s), expected, rtol=1e-12)
     # A probability rounded to exactly 1 is not taken for certainty.
     [certain] = curve.confidence(probabilities=[[0.0, 1.0]])
-    assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log(746))))
+    beyond = 53 * math.log(2) - 2
+    assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log1p(beyond))))

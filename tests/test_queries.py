@@ -17,13 +17,16 @@ from privcal.metrics import bin_index
 from privcal.queries import (
     FAMILY,
     GRID,
+    HATS_SHARE,
     BinnedGap,
     CellHistogram,
+    ClassHats,
     EventHats,
     Gap,
     Hats,
     Histogram,
     Nll,
+    OffsetHats,
     Query,
     parse,
 )
@@ -45,6 +48,8 @@ def any_query(draw: st.DrawFn) -> Query:
     start = draw(st.floats(-100, 50))
     steps = draw(st.lists(st.sampled_from([0.011, 0.5, 1.0, 7.0]), min_size=1, max_size=7))
     knots = tuple(np.cumsum([start, *steps]).tolist())
+    curve = tuple(np.linspace(start, start + 9, len(knots)).tolist())
+    offsets = tuple(draw(st.lists(st.floats(-100, 100), min_size=2, max_size=4)))
     return draw(
         st.sampled_from(
             [
@@ -55,6 +60,8 @@ def any_query(draw: st.DrawFn) -> Query:
                 CellHistogram(bins),
                 Hats(temperature, knots),
                 Hats(temperature),
+                ClassHats(temperature, knots, draw(st.sampled_from([2, 3, 1000]))),
+                OffsetHats(temperature, knots, curve, offsets, knots),
                 EventHats(temperature, knots, event=draw(st.integers(0, 3))),
                 EventHats(temperature),
             ]
@@ -259,6 +266,8 @@ def test_answers_are_what_the_queries_say() -> None:
         (Histogram(), 2),
         (CellHistogram(), 1),
         (Hats(), 1),
+        (ClassHats(), 1),
+        (OffsetHats(), 1),
         (EventHats(), 1),
         (EventHats(event=0), 1),
     ],
@@ -283,6 +292,8 @@ def test_a_query_survives_json() -> None:
         Histogram(3),
         CellHistogram(4),
         Hats(0.3, (-1 / 3, 0.1, 7)),
+        ClassHats(0.3, (-1 / 3, 0.1, 7), 200),
+        OffsetHats(0.3, (-1 / 3, 0.1, 7), (-1, 0, 2 / 3), (0.1,) * 1000, (0, 1)),
         EventHats(0.3, (-1 / 3, 0.1, 7), 4),
     ):
         again = parse(json.loads(json.dumps(query.to_dict())))
@@ -324,6 +335,20 @@ def test_a_query_survives_json() -> None:
         {"kind": "hats", "knots": [0.0, [1.0]]},
         {"kind": "hats", "knots": [0.0, 10**400]},
         {"kind": "hats", "knots": list(range(33))},
+        {"kind": "class-hats", "knots": list(range(33))},
+        {"kind": "class-hats", "classes": 1},
+        {"kind": "class-hats", "classes": 1001},
+        {"kind": "class-hats", "classes": 3.0},
+        {"kind": "offset-hats", "scores": list(range(33)), "log_odds": list(range(33))},
+        {"kind": "offset-hats", "log_odds": [0.0, 1.0, 2.0]},
+        {"kind": "offset-hats", "log_odds": [1.0, 0.0]},
+        {"kind": "offset-hats", "log_odds": [0.0, 101.0]},
+        {"kind": "offset-hats", "scores": [1.0, 0.0]},
+        {"kind": "offset-hats", "knots": [1.0]},
+        {"kind": "offset-hats", "offsets": [0.0]},
+        {"kind": "offset-hats", "offsets": [0.0] * 1001},
+        {"kind": "offset-hats", "offsets": [0.0, 1e9]},
+        {"kind": "offset-hats", "offsets": [0.0, float("nan")]},
         {"kind": "hats", "event": 1},
         {"kind": "event-hats", "event": -1},
         {"kind": "event-hats", "event": True},
@@ -506,3 +531,40 @@ def test_the_common_steps_hold_whatever_a_query_says(
 ) -> None:
     rows = Unruly(values).contributions(privcal.Scores(logits=[[0.0, 1.0]], labels=[0]))
     assert rows.values[0].tolist() == grid
+
+
+@pytest.mark.usefixtures("each_kernel")
+def test_class_hats_divide_a_row_between_its_score_and_its_predicted_class() -> None:
+    logits = np.array([[2.0, 0.0, -9.0], [0.0, 1.0, -9.0], [-9.0, 0.0, 3.0], [-9.0, 0.0, 3.0]])
+    data = privcal.Scores(logits=logits, labels=[0, 0, 2, 1])
+    query = ClassHats(1.0, KNOTS, 3)
+    sums = query.contributions(data).sum(query.length) / GRID
+    hats = Hats(1.0, KNOTS).contributions(data).sum(2 * len(KNOTS)) / GRID
+    assert sums[: 2 * len(KNOTS)] == pytest.approx(HATS_SHARE * hats, abs=1e-5)
+    wrong, right = sums[2 * len(KNOTS) :].reshape(2, 3) / (1 - HATS_SHARE)
+    assert wrong.tolist() == [0, 1, 1]
+    assert right.tolist() == [1, 0, 1]
+    # A class beyond those that are counted is in no class's cell, and in its hats all the same.
+    fewer = ClassHats(1.0, KNOTS, 2)
+    sums = fewer.contributions(data).sum(fewer.length) / GRID
+    wrong, right = sums[2 * len(KNOTS) :].reshape(2, 2) / (1 - HATS_SHARE)
+    assert (wrong.tolist(), right.tolist()) == ([0, 1], [1, 0])
+    assert sums[: 2 * len(KNOTS)] == pytest.approx(HATS_SHARE * hats, abs=1e-5)
+
+
+@pytest.mark.usefixtures("each_kernel")
+def test_offset_hats_are_the_hats_of_a_curve_plus_the_predicted_classs_offset() -> None:
+    rng = np.random.default_rng(0)
+    data = privcal.Scores(logits=rng.normal(0, 4, (200, 3)), labels=rng.integers(0, 3, 200))
+    curve, offsets = ((-1.0, 0.5, 6.0), (-2.0, 0.0, 1.0)), (0.7, -1.2, 0.0)
+    query = OffsetHats(2.0, *curve, offsets, KNOTS)
+    s = kernel.log_odds(data.outputs, 2.0)
+    score = np.interp(s, *curve) + np.array(offsets)[data.outputs.predicted]
+    hats = [np.interp(score, KNOTS, unit) for unit in np.eye(len(KNOTS))]
+    expected = [(hat * (data.correct == right)).sum() for right in (False, True) for hat in hats]
+    assert query.contributions(data).sum(query.length) / GRID == pytest.approx(expected, abs=1e-3)
+    # Fewer offsets than classes: the others have none.
+    less = OffsetHats(2.0, *curve, offsets[:2], KNOTS)
+    assert less.contributions(data).sum(less.length).tolist() == (
+        query.contributions(data).sum(query.length).tolist()
+    )

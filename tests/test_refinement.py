@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 import privcal
-from privcal import BinsMap, CurveMap, InputError, Scores, TemperatureMap
+from privcal import BinsMap, CurveMap, InputError, RiskMap, Scores, TemperatureMap
 from privcal.maps import check_may_leave, compress_tail
 from privcal.refinement import UNLIKE, Fitted, average, fit, own_directions, rows_of, weigh
 from privcal.scores import BoolArray, FloatArray
@@ -161,6 +161,14 @@ def test_rows_that_are_all_alike_move_the_map_their_way(right: bool) -> None:
     assert (after > before).all() if right else (after < 0.3).all()
 
 
+def test_where_confident_rows_are_more_often_wrong_the_better_known_stretch_decides() -> None:
+    """No rising curve fits; the mean of all points of the curve, known or not, would be 0.83."""
+    s = np.concatenate([np.linspace(0, 2, 200), np.linspace(5, 6, 20_000)])
+    right = np.concatenate([np.ones(200), np.arange(20_000) % 10 < 3])
+    refined = privcal.refine(SHARED, own := rows_at(s, right))
+    np.testing.assert_allclose(refined.confidence(own), right.mean(), atol=0.02)
+
+
 finite = st.floats(-1e4, 1e4)
 
 
@@ -194,6 +202,7 @@ def test_a_confidence_of_exactly_one_is_no_trouble(right: BoolArray) -> None:
     assert abs(p - right.mean()) < 0.1
 
 
+@pytest.mark.slow
 def test_a_million_rows_are_refined_with() -> None:
     s = np.tile(np.linspace(0, 10, 1000), 1000)
     refined = privcal.refine(SHARED, rows_at(s, np.arange(10**6) % 4 > 0))
@@ -228,20 +237,17 @@ def test_its_file_is_its_owners_alone_even_where_another_was(tmp_path: Path) -> 
     assert stat.S_IMODE((tmp_path / "map.json").stat().st_mode) == 0o600
 
 
-def test_a_map_with_another_target_is_refined_by_it() -> None:
-    class OfClassOne(CurveMap):
-        def score(self, outputs: privcal.scores.Outputs) -> FloatArray:
-            p = TemperatureMap(1.0).predict_proba(outputs)[:, 1]
-            return np.log(p) - np.log1p(-p)
-
-        def target(self, scores: Scores) -> BoolArray:
-            return scores.labels == 1
-
-    shared = OfClassOne(1.0, SHARED.scores, SHARED.log_odds, SHARED.directions)
-    logits = np.column_stack([np.zeros(80), np.linspace(-3, 3, 80)])
-    refined = privcal.refine(shared, Scores(logits=logits, labels=np.ones(80, int)))
-    assert type(refined) is OfClassOne
-    assert (np.array(refined.log_odds)[S < 4] > np.array(shared.log_odds)[S < 4]).all()
+def test_a_map_of_a_risk_is_refined_by_its_event() -> None:
+    shared = RiskMap(1.0, SHARED.scores, SHARED.log_odds, SHARED.directions, event=1)
+    chance = 1 / (1 + np.exp(-np.linspace(-3, 3, 80)))
+    own = Scores(probabilities=chance, labels=np.ones(80, int))  # the event, predicted or not
+    refined = privcal.refine(shared, own)
+    assert (type(refined), refined.event) == (RiskMap, 1)  # type: ignore[attr-defined]
+    assert (refined.risk(own) > shared.risk(own)).all()  # type: ignore[attr-defined]
+    certain = Scores(probabilities=[0.0] * 50 + [1.0] * 50, labels=[0] * 45 + [1] * 55)
+    low, high = np.split(privcal.refine(shared, certain).risk(certain), 2)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(low, 0.1, atol=0.05)
+    np.testing.assert_allclose(high, 1.0, atol=0.05)
 
 
 @pytest.mark.parametrize("rows", [1, 29])

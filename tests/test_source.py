@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.calibrate import SourceDropped
+from privcal.calibrate import LocalPanel, SourceDropped
 from privcal.privacy.epsilon import NANO, from_nano
 from privcal.queries import FAMILY, GRID, CellHistogram, Gap, Histogram, Nll
 from privcal.question import Question
@@ -245,6 +245,9 @@ def test_a_policy_is_a_small_toml_file(tmp_path: Path) -> None:
         ("requests_per_hour = 1.5", "requests_per_hour"),
         ("requests_per_hour = true", "requests_per_hour"),
         ("approve = 'yes'", "must be true or false"),
+        ("rows = 0", "policy rows must be a whole number"),
+        ("rows = 30.5", "policy rows must be a whole number"),
+        ("rows = true", "policy rows must be a whole number"),
     ],
 )
 def test_a_wrong_policy_is_told_in_one_sentence(text: str, says: str, tmp_path: Path) -> None:
@@ -292,6 +295,29 @@ def test_a_policy_says_who_may_spend_how_much_how_often_and_whether_the_owner_is
     path = tmp_path / "source.db"
     privcal.Ledger.create(path, policy, unit="row")
     assert privcal.Ledger(path).policy == policy
+
+
+@pytest.mark.parametrize("kept", [1, 500])
+def test_how_many_rows_there_are_is_the_owners_word_and_never_counted(kept: int) -> None:
+    """Whatever is attached, a source tells what its policy says: neighbours tell the same."""
+    silent = privcal.Source(random_scores(kept), ledger=None)
+    assert silent.declared_rows is None
+    owners = privcal.Policy(rows=30)
+    telling = privcal.Source(random_scores(kept), owners, ledger=None)
+    assert telling.declared_rows == 30
+    assert LocalPanel([silent], "a").rows_per_source is None
+    assert owners.narrowed(privcal.Policy(rows=7)).rows == 30
+    assert privcal.Policy().narrowed(privcal.Policy(rows=7)).rows is None
+
+
+def test_a_panel_goes_by_the_median_of_what_owners_tell() -> None:
+    told = (10, None, 30, 2_000_000_000)
+    sources = [
+        privcal.Source(random_scores(9), privcal.Policy(rows=rows), name=f"s{rows}", ledger=None)
+        for rows in told
+    ]
+    panel = LocalPanel(sources, "a")
+    assert (panel.sources, panel.rows_per_source) == (4, 30.0)
 
 
 def test_a_policy_kept_before_there_were_these_rules_loads_with_the_defaults() -> None:

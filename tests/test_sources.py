@@ -491,6 +491,7 @@ def test_the_owner_changes_one_rule_at_a_time_by_command(run: Run, tmp_path: Pat
         ("--epsilon-by-asker", "a=b=1", {"epsilon_by_asker": {"acme": 0.5, "a=b": 1.0}}),
         ("--approve", None, {"approve": True}),
         ("--no-approve", None, {"approve": False}),
+        ("--rows", "40", {"rows": 40}),
     ):
         before = ledger.policy.to_dict()
         said = (option,) if value is None else (option, value)
@@ -503,7 +504,8 @@ def test_the_owner_changes_one_rule_at_a_time_by_command(run: Run, tmp_path: Pat
     for wrong in ("acme", "=1", "acme=much", "acme=0"):
         code, _, stderr = run("ledger", "policy", data, "--epsilon-by-asker", wrong)
         assert (code, "epsilon" in stderr, stderr.count("\n")) == (2, True, 1), wrong
-    assert len(ledger.entries()) == 8  # the data, the first policy, and six changes
+    assert len(ledger.entries()) == 9  # the data, the first policy, and seven changes
+    assert "about 40 rows, as you wrote" in " ".join(run("source", "check", data)[1].split())
 
 
 def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_path: Path) -> None:

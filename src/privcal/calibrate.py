@@ -237,6 +237,11 @@ class Result:
         return self.map.note
 
     @property
+    def unchanged(self) -> float | None:
+        """The probability that nothing changed; None where the method did not think of that."""
+        return self.map.unchanged
+
+    @property
     def left_out(self) -> tuple[str, ...]:
         """Sources that answered what no honest source does (see `privcal.plausible`)."""
         return tuple(name for name, why in self.dropped.items() if why == IMPLAUSIBLE)

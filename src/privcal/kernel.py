@@ -113,7 +113,8 @@ def log_odds(
 
     With `of`, c is the probability of that class, whether it is the predicted one or not. It comes
     from the sum over the other classes, so that it keeps telling rows apart where c rounds to 1; it
-    is infinite only where nothing is left for the others, or for that class.
+    is infinite only where nothing is left for the others, or for that class: of logits far apart,
+    never of probabilities (see `privcal.scores.LEAST`).
     """
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)

@@ -37,7 +37,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privcal.privacy.epsilon import NANO
-from privcal.queries import GRID, CellHistogram, Hats, Histogram, Query
+from privcal.queries import GRID, CellHistogram, ClassHats, Hats, Histogram, OffsetHats, Query
 from privcal.question import Question
 from privcal.scores import BoolArray, FloatArray
 
@@ -72,7 +72,7 @@ _PASSES = 3
 _NOTHING = 1e-9
 """A number far below one point of the grid."""
 
-_COUNTS = (Histogram, CellHistogram, Hats)
+_COUNTS = (Histogram, CellHistogram, Hats, ClassHats, OffsetHats)
 """Queries that count rows in cells; the others are sums, which may have either sign."""
 
 

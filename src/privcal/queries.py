@@ -51,6 +51,11 @@ MAX_CLASS = 2**31 - 1
 MIN_STEP = 0.01
 """The least distance of two knots: a smaller one would only ask for the last bits of a score."""
 
+MAX_CLASSES = 1000
+MAX_OFFSET = 100.0
+HATS_SHARE = 0.125
+"""The share of a row's unit that `ClassHats` spends on hats: whole grid points, so nothing is lost."""
+
 
 @dataclass(frozen=True)
 class Contributions:
@@ -79,7 +84,7 @@ class Query(ABC):
 
     A query is immutable, carries no code, and is equal to another of the same kind and parameters.
     The family is closed: `Gap`, `Nll`, `BinnedGap`, `Histogram`, `CellHistogram`, `Hats`,
-    `EventHats`.
+    `EventHats`, `ClassHats`, `OffsetHats`.
 
     Examples
     --------
@@ -425,13 +430,7 @@ class Hats(Query):
         )
 
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
-        score, yes = self._split(scores)
-        knots = np.array(self.knots)
-        s = np.clip(score, knots[0], knots[-1])
-        left = np.clip(np.searchsorted(knots, s, side="right") - 1, 0, len(knots) - 2)
-        share = (s - knots[left]) / (knots[left + 1] - knots[left])
-        cells = left + len(knots) * yes
-        return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
+        return _in_hats(self.knots, *self._split(scores))
 
     def _split(self, scores: Scores) -> tuple[FloatArray, BoolArray]:
         """The score of each row, and whether it goes to the second half of the cells."""
@@ -486,8 +485,190 @@ class EventHats(Hats):
         return odds, np.asarray(scores.labels == self.event)
 
 
+@dataclass(frozen=True)
+class ClassHats(Query):
+    """`Hats`, and wrong rows, then correct rows, of each predicted class.
+
+    A row divides its unit: `HATS_SHARE` of it goes to the hats of its score, the rest to its
+    predicted class. A class beyond `classes` is not counted.
+
+    Bound: the two shares of the hats are non-negative and sum to `HATS_SHARE`, the predicted class
+    is one class and gets 1 − `HATS_SHARE`, and a row is either wrong or correct: 1 in L1. Rounding
+    each towards zero keeps it so on the grid.
+
+    Parameters
+    ----------
+    temperature, knots
+        As those of `Hats`.
+    classes
+        How many classes are counted, from 2 to 1,000; a model must have as many.
+
+    Examples
+    --------
+    >>> query = ClassHats(knots=(-2.0, 0.0, 3.0), classes=10)
+    >>> query.length, query.sensitivity
+    (26, 1.0)
+    """
+
+    kind = "class-hats"
+    temperature: float = 1.0
+    knots: tuple[float, ...] = (-2.0, 4.0)
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        hats = Hats(self.temperature, self.knots)
+        object.__setattr__(self, "temperature", hats.temperature)
+        object.__setattr__(self, "knots", hats.knots)
+        object.__setattr__(self, "classes", whole("classes", self.classes, 2, MAX_CLASSES))
+
+    @property
+    def length(self) -> int:
+        return 2 * (len(self.knots) + self.classes)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return (
+            f"for each of {len(self.knots)} overlapping ranges of confidence at temperature "
+            f"{self.temperature:g}, and for each of {self.classes} predicted classes: how many were "
+            f"wrong, how many were right; a row counts {HATS_SHARE:g} in its ranges and "
+            f"{1 - HATS_SHARE:g} in its class"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        cells, shares = Hats(self.temperature, self.knots)._rows(scores)
+        predicted = scores.outputs.predicted[:, None]
+        counted = predicted < self.classes
+        own = 2 * len(self.knots) + self.classes * scores.correct[:, None] + predicted
+        return (
+            np.concatenate([cells, own], axis=1),
+            np.concatenate([HATS_SHARE * shares, (1 - HATS_SHARE) * counted], axis=1),
+        )
+
+
+@dataclass(frozen=True)
+class OffsetHats(Query):
+    """Hats of a corrected score: a curve of the score, plus an offset for the predicted class.
+
+    The curve is straight lines through the points (`scores`, `log_odds`), level beyond both ends.
+    A predicted class without an offset has 0.
+
+    Bound: only where a row counts is another than in `Hats`, so it is the same: 1.
+
+    Parameters
+    ----------
+    temperature
+        T, at which the score itself is taken.
+    scores, log_odds
+        2 to 32 points of the curve: scores as knots are, and as many numbers from -100 to 100 that
+        never fall.
+    offsets
+        For each of 2 to 1,000 classes a number from -100 to 100.
+    knots
+        As those of `Hats`, of the corrected score.
+
+    Examples
+    --------
+    >>> query = OffsetHats(scores=(-2.0, 4.0), log_odds=(-2.0, 1.0), offsets=(0.0, -0.5, 0.5))
+    >>> query.length
+    4
+    """
+
+    kind = "offset-hats"
+    temperature: float = 1.0
+    scores: tuple[float, ...] = (-2.0, 4.0)
+    log_odds: tuple[float, ...] = (-2.0, 4.0)
+    offsets: tuple[float, ...] = (0.0, 0.0)
+    knots: tuple[float, ...] = (-2.0, 4.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
+        for name in ("scores", "knots"):
+            object.__setattr__(self, name, _check_knots(name, getattr(self, name)))
+        for name, most in (("log_odds", MAX_KNOTS), ("offsets", MAX_CLASSES)):
+            values = tuple(float(v) for v in getattr(self, name))
+            if not 2 <= len(values) <= most or not all(abs(v) <= MAX_OFFSET for v in values):
+                raise InputError(
+                    f"{name} must be 2 to {most:,} numbers from {-MAX_OFFSET:g} to {MAX_OFFSET:g}, "
+                    f"not {list(values)[:MAX_KNOTS]}"
+                )
+            object.__setattr__(self, name, values)
+        falls = any(b < a for a, b in itertools.pairwise(self.log_odds))
+        if falls or len(self.log_odds) != len(self.scores):
+            raise InputError("log_odds of a curve must be as many as its scores and never fall")
+
+    @property
+    def classes(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def length(self) -> int:
+        return 2 * len(self.knots)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    def describe(self) -> str:
+        return (
+            f"for each of {len(self.knots)} overlapping ranges of a confidence that was corrected "
+            f"for each of {len(self.offsets)} predicted classes: how many were wrong, how many "
+            "were right"
+        )
+
+    def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
+        s = kernel.log_odds(scores.outputs, self.temperature)
+        corrected = corrected_score(
+            s, scores.outputs.predicted, self.scores, self.log_odds, self.offsets
+        )
+        return _in_hats(self.knots, corrected, scores.correct)
+
+
+def corrected_score(
+    s: FloatArray,
+    predicted: IntArray,
+    scores: tuple[float, ...],
+    log_odds: tuple[float, ...],
+    offsets: tuple[float, ...],
+) -> FloatArray:
+    """Lines through the points (`scores`, `log_odds`) at `s`, plus the predicted class's offset."""
+    left, share = _between(np.array(scores), s)
+    y, offset = np.array(log_odds), np.array([*offsets, 0.0])
+    line = y[left] + share * (y[left + 1] - y[left])
+    return np.asarray(line + offset[np.minimum(predicted, len(offsets))])
+
+
+def _in_hats(
+    knots: tuple[float, ...], score: FloatArray, yes: BoolArray
+) -> tuple[IntArray, FloatArray]:
+    """The two hats that each row counts for, in the second half of the cells where `yes`."""
+    left, share = _between(np.array(knots), score)
+    cells = left + len(knots) * yes
+    return np.stack([cells, cells + 1], axis=1), np.stack([1 - share, share], axis=1)
+
+
+def _between(knots: FloatArray, s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The knot left of each score, and how far the score is from there to the next, from 0 to 1."""
+    s = np.clip(s, knots[0], knots[-1])
+    left = np.clip(np.searchsorted(knots, s, side="right") - 1, 0, len(knots) - 2)
+    return left, (s - knots[left]) / (knots[left + 1] - knots[left])
+
+
+def _check_knots(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    try:
+        return Hats(knots=values).knots
+    except InputError as error:
+        raise InputError(str(error).replace("knots", name, 1)) from None
+
+
 FAMILY: dict[str, type[Query]] = {
-    cls.kind: cls for cls in (Gap, Nll, BinnedGap, Histogram, CellHistogram, Hats, EventHats)
+    cls.kind: cls
+    for cls in (
+        *(Gap, Nll, BinnedGap, Histogram, CellHistogram),
+        *(Hats, EventHats, ClassHats, OffsetHats),
+    )
 }
 
 
@@ -499,7 +680,7 @@ def parse(message: Any) -> Query:
     >>> parse({"kind": "sum"})
     Traceback (most recent call last):
     ...
-    privcal.errors.InputError: unknown query; the family is gap, nll, binned-gap, histogram, cell-histogram, hats, event-hats
+    privcal.errors.InputError: unknown query; the family is gap, nll, binned-gap, histogram, cell-histogram, hats, event-hats, class-hats, offset-hats
     """
     kind = message.get("kind") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in FAMILY:
@@ -515,8 +696,8 @@ def parse(message: Any) -> Query:
 
 
 def _numbers(name: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, (list, tuple)) or len(value) > MAX_KNOTS:
-        raise InputError(f"{name} must be a list of at most {MAX_KNOTS} numbers")
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_CLASSES:
+        raise InputError(f"{name} must be a list of at most {MAX_CLASSES:,} numbers")
     return tuple(number(name, v) for v in value)
 
 

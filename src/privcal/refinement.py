@@ -31,7 +31,7 @@ from privcal.sketch.model import rising, sigmoid
 from privcal.version import __version__
 
 LEAST_ROWS = 30
-"""With fewer rows a source that is like the others loses more than one unlike them gains."""
+"""Fewer rows say little about whether a source is like the others, and one that is would lose."""
 
 UNLIKE = {0.0: 1 / 2, 0.5: 1 / 6, 1.0: 1 / 6, 2.0: 1 / 6}
 """The values of τ, and what is believed of each beforehand."""
@@ -86,7 +86,7 @@ def refine(map: Map, scores: Scores, *, force: bool = False) -> CurveMap:
     >>> shared.confidence([[2.0, 0.0]]).round(2).tolist()
     [0.88]
     >>> refined = privcal.refine(shared, own)
-    >>> 0.5 < refined.confidence([[2.0, 0.0]])[0] < 0.7
+    >>> bool(0.5 < refined.confidence([[2.0, 0.0]])[0] < 0.7)
     True
     >>> refined.private, refined.stays_at_home
     (False, True)
@@ -98,8 +98,8 @@ def refine(map: Map, scores: Scores, *, force: bool = False) -> CurveMap:
     count = len(own.left)
     if count == 0 or (count < LEAST_ROWS and not force):
         raise InputError(
-            f"{count} own rows are too few to refine a map: with fewer than {LEAST_ROWS} a source "
-            "like the others is better off with the shared one"
+            f"{count} own rows are too few to refine a map: fewer than {LEAST_ROWS} say little, and a "
+            "source like the others is better off with the shared map"
             + ("; force (--force) does it all the same" if count else "")
         )
     fits = [fit(shared, own, unlike) for unlike in UNLIKE]

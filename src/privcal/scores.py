@@ -38,6 +38,11 @@ BLOCK = 1 << 17
 
 MAX_ROWS = 1 << 31
 SUM_TOLERANCE = 1e-3
+LEAST = 2.0**-53
+"""The least probability that counts: 1 less it is the last double below 1. A smaller one, 0 included,
+counts as this much. A model that says 1.0 says "nearer to 1 than I can write", not "whatever you
+divide my logits by"; else no temperature could make it less certain, and one wrong row of it would
+make every log-likelihood infinite."""
 RUN = 1 << 12
 """Numbers of a row summed in one go: fewer than NumPy's buffer holds."""
 
@@ -49,7 +54,8 @@ class Outputs:
     One column of probabilities means the probability of class 1 of a binary problem.
 
     A row is well-formed if its numbers are finite and, being probabilities, in [0, 1] with a
-    sum of 1 (to 0.001). The first malformed row is an InputError if `strict`; else its `valid`
+    sum of 1 (to 0.001). A probability below 2⁻⁵³, 0 included, counts as 2⁻⁵³: one of 1.0 is as
+    certain as a number can say, and a temperature can still make it less so. The first malformed row is an InputError if `strict`; else its `valid`
     is False.
     """
 
@@ -88,8 +94,8 @@ class Outputs:
     def shifted(self, rows: slice, out: npt.NDArray[Any]) -> None:
         """Write each row's logits minus its top logit into `out`, in the precision of `out`.
 
-        The caller silences NumPy's warnings: log 0 = -inf is right, as such a class has no
-        share at any temperature, and so is the -inf of a difference beyond the largest float.
+        Of a probability its logarithm, that of `LEAST` where it is smaller. The caller silences
+        NumPy's warnings: the -inf of a difference of logits beyond the largest float is right.
         """
         block = self.array[rows]
         top = self.top[rows, None].astype(out.dtype)
@@ -100,10 +106,11 @@ class Outputs:
             np.copyto(out, block, casting="same_kind")
         elif self.binary_column:
             p = block[:, 0].astype(np.float64)
-            np.log1p(-p, out=out[:, 0])
-            np.log(p, out=out[:, 1])
+            np.log1p(-np.minimum(p, 1 - LEAST), out=out[:, 0])
+            np.log(np.maximum(p, LEAST), out=out[:, 1])
         else:
             np.copyto(out, block)
+            np.maximum(out, LEAST, out=out)
             np.log(out, out=out)  # in place: of a strided array its last bits may differ
         out -= top
 
@@ -115,8 +122,10 @@ class Outputs:
                 return self.array[rows, classes].astype(np.float64)
             if self.binary_column:
                 p = self.array[:, 0].astype(np.float64)
-                return np.asarray(np.where(classes == 1, np.log(p), np.log1p(-p)))
-            return np.asarray(np.log(self.array[rows, classes].astype(np.float64)))
+                zero, one = np.log1p(-np.minimum(p, 1 - LEAST)), np.log(np.maximum(p, LEAST))
+                return np.asarray(np.where(classes == 1, one, zero))
+            p = self.array[rows, classes].astype(np.float64)
+            return np.asarray(np.log(np.maximum(p, LEAST)))
 
     def check_intact(self) -> None:
         """Raise InputError if a memory-mapped file was cut short: reading it would crash."""
@@ -190,7 +199,8 @@ class Scores:
     logits, probabilities
         Shape (n, m), one of the two: which one is always said, never guessed. A single column
         of probabilities, or shape (n,), is the probability of class 1 of a binary problem;
-        exactly 0.5 predicts class 0. float16, float32 and float64 are kept without a copy.
+        exactly 0.5 predicts class 0. Probabilities of 0 and 1 are fine: they count as 2⁻⁵³ and as
+        1 less that, so that temperatures move them too. float16, float32 and float64 are kept without a copy.
     person
         Shape (n,): whom each row is about (whole numbers or strings), where one person may
         have several rows. Privacy then covers all rows of a person.

@@ -113,6 +113,7 @@ def everything(folder: Path, *besides: Path) -> str:
     return "".join(f.read_bytes().decode("latin-1") for f in files)
 
 
+@pytest.mark.slow
 def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
     run: Any, kept: Path, shared: Path, own: Path, tmp_path: Path
 ) -> None:
@@ -135,7 +136,7 @@ def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
         ("calibrate", kept, *new, "--out", out),
         ("calibrate", *clinics, "--public", kept, "--method", "sketch", "--out", out),
         ("calibrate", *clinics, "--policy", kept, "--out", out),
-        ("calibrate", "--federation", kept, "--out", out),
+        ("calibrate", "--federation", kept, "--model", "v3", "--out", out),
         ("refine", kept, own, "--out", out),
         ("refine", kept, own, "--out", out, "--force"),
         ("refine", shared, kept, "--out", out),
@@ -143,15 +144,20 @@ def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
         ("fit", kept, "--out", out),
         ("ledger", "create", kept, "--per-row"),
         ("source", "check", kept),
-        ("data", "pack", kept, "--out", f"{out}.npz"),
+        ("data", "pack", kept, "--dataset", "d", "--out", f"{out}.npz"),
+        ("data", "pack", own, "--labels", kept, "--dataset", "d", "--out", f"{out}.npz"),
         ("data", "check", kept),
-        ("study", "run", "--data", kept, "--out", out),
+        ("study", "run", kept, "--out", out),
+        ("study", "run", "--grid", kept, "--out", out),
         ("study", "report", kept.parent),
         ("study", "table", kept),
-        ("advise", kept),
-        ("audit", "--file", kept),
-        ("site", "add", kept.parent, "--data", kept),
-        ("federation", "roster", kept.parent, "--pin", kept),
+        ("advise", "--sources", 9, "--samples", 9, "--public", kept),
+        ("advise", "--sources", 9, "--samples", 9, "--archive", kept),
+        ("audit", kept),
+        ("site", "add", kept.parent, "--data", kept, "--per-row", "--model", "v3"),
+        ("site", "init", kept.parent, "--data", kept, "--per-row"),
+        ("federation", "roster", kept.parent),
+        ("federation", "check", kept.parent),
         ("federation", "revocations", kept.parent, kept),
     ):  # fmt: skip
         code, stdout, stderr = run(*args)

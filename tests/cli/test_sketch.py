@@ -80,6 +80,66 @@ def test_a_sketch_is_taken_saved_and_read_again(
         assert json.loads(stdout) == said["evaluation"]
 
 
+def test_people_are_told_how_probable_it_is_that_nothing_changed(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    belief = ("--unchanged", 0.4, "--leave-alone")
+    rows = ("--rows-per-source", 40)
+    said = take(run, tmp_path, "s", *clinics, "--epsilon", 0.9, *belief, *rows)
+    found, map = said["evaluation"], privcal.load_map(tmp_path / "s-map.json")
+    assert map.provenance["options"] == {
+        "rows_per_source": 40.0, "unchanged": 0.4, "leave_alone": True,
+    }  # fmt: skip
+    assert said["unchanged"] == found["unchanged"] == map.unchanged
+    assert found["unchanged_before"] == map.provenance["unchanged_before"] == 0.4
+    words = found["unchanged_in_words"]
+    assert words.startswith("The probability that nothing changed is ")
+    assert "(believed beforehand: 40 %)." in words
+    assert ("The model was left as it is." in words) == found["left_alone"]
+    sketch = tmp_path / "s.json"
+    for command in (
+        ("sketch", "fit", sketch, "--out", tmp_path / "m.json"),
+        ("evaluate", sketch, "--private"),
+    ):
+        code, stdout, _ = run(*command, *belief)
+        assert code == 0
+        assert words in " ".join(stdout.split())
+        code, stdout, _ = run(*command)  # nobody thought of it, reading
+        assert code == 0
+        assert "nothing changed" not in stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--leave-alone",), "--leave-alone is for methods like sketch, not for acc-t"),
+        (("--unchanged", 0.2), "--unchanged is for methods like sketch, not for acc-t"),
+        (("--rows-per-source", 9), "--rows-per-source is for methods like sketch, not for acc-t"),
+        (("--method", "sketch", "--rows-per-source", 0), "rows_per_source must be above 0"),
+        (("--method", "sketch", "--unchanged", 1), "unchanged must be a probability"),
+        (("--method", "sketch", "--leave-alone", "--unchanged", 0), "leave_alone needs unchanged"),
+        (
+            ("--method", "sketch", "--unchanged", 0.2, "--option", "unchanged=0.3"),
+            "unchanged is given twice: with --unchanged and with --option",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_belief_is_said_before_there_is_a_ledger(
+    run: Any, clinics: list[Path], tmp_path: Path, options: tuple[object, ...], says: str
+) -> None:
+    code, stdout, stderr = run("calibrate", *clinics, *NEW, *options, "--out", tmp_path / "m.json")
+    assert (code, stdout) == (2, "")
+    assert says in stderr
+    assert not list(tmp_path.glob("*.ledger"))
+
+
+def test_beliefs_are_for_reading_a_sketch(run: Any, clinics: list[Path]) -> None:
+    for option in (("--unchanged", 0.2), ("--leave-alone",)):
+        code, _, stderr = run("evaluate", clinics[0], *option)
+        assert code == 2
+        assert "are for reading a sketch, with --private" in stderr
+
+
 def test_people_are_told_that_nothing_was_measured(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
@@ -343,3 +403,22 @@ def test_help_says_that_public_rows_get_no_privacy(run: Any) -> None:
         _, stdout, _ = run(*command, "--help")
         said = " ".join(stdout.replace("│", " ").split())
         assert "These rows get no privacy: the map depends on them exactly" in said
+
+
+def test_class_offsets_are_refused_before_anybody_is_charged(
+    run: Any, clinics: list[Path], clean: Path, tmp_path: Path
+) -> None:
+    given = (
+        *("calibrate", *clinics, *NEW, "--method", "sketch", "--public", clean),
+        *("--option", "class_offsets=true", "--out", tmp_path / "map.json"),
+    )
+    code, _, stderr = run(*given)
+    assert code == 2
+    assert "class_offsets needs a resolution of 100, and this run has 42" in stderr  # 30 · √2
+    assert not (tmp_path / "map.json").exists()
+    for clinic in clinics:
+        assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 0
+    for name in ("--sketch", "--plot"):
+        code, _, stderr = run(*given, name, tmp_path / "kept.png")
+        assert code == 2
+        assert f"no sketch is kept: leave out {name}" in stderr

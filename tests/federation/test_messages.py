@@ -468,7 +468,8 @@ def test_a_stranger_learns_nothing_from_a_code_but_the_version(root: Path, ann: 
     ],
 )
 def test_a_request_comes_through_unchanged(asked: Any, root: Path, ann: Signer) -> None:
-    for made in (request(asked), request(asked, kind="offer"), request(asked, kind="release")):
+    kinds = ("question", "offer", "release", "about")
+    for made in (request(asked, kind=kind) for kind in kinds):
         assert read_request(made.text()) == made
         opened = open_message(ann.sign(made), root, site="site-1")
         assert (opened.asker, opened.request) == (ANN, made)
@@ -586,7 +587,23 @@ def test_a_reply_comes_through_unchanged(kits: Path, reply: Reply, suite: str) -
     assert asked.read(asked.reply(reply)) == reply
 
 
-@pytest.mark.parametrize("kind", ["offer", "release"])
+@pytest.mark.parametrize("rows", [1, 2**31 - 1])
+def test_what_an_owner_tells_comes_through_unchanged_and_as_long_as_silence(
+    kits: Path, rows: int
+) -> None:
+    asked = Exchange(kits, kind="about")
+    told = asked.reply(Reply(accepted=True, rows=rows))
+    assert asked.read(told) == Reply(accepted=True, rows=rows)
+    assert len(told) == len(asked.reply(Reply(accepted=True)))
+
+
+@pytest.mark.parametrize("rows", [0, 2**31, -1, 1.5, True, None, "30"])
+def test_rows_that_cannot_be_are_not_believed(rows: Any) -> None:
+    with pytest.raises(ValueError, match="its rows is not a whole number"):
+        read_reply(spelt({"accepted": True, "rows": rows}), 0)
+
+
+@pytest.mark.parametrize("kind", ["offer", "release", "about"])
 def test_an_offer_is_answered_yes_or_refused(kits: Path, kind: str) -> None:
     asked = Exchange(kits, kind=kind)
     for reply in (Reply(accepted=True), Reply(refused="over_budget")):

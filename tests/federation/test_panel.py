@@ -141,6 +141,42 @@ def test_a_resumed_campaign_asks_the_same_questions_whoever_is_there_now(
     assert third.dropped == result.dropped
 
 
+def test_a_resumed_sketch_is_as_fine_as_it_was_whatever_owners_tell_now(
+    tmp_path: Path, sources: dict[str, privcal.Source]
+) -> None:
+    public = random_scores(300, seed=9)
+
+    def take(panel: Any) -> privcal.Result:
+        return privcal.calibrate(panel, "sketch", 0.2, campaign="c", public=public)
+
+    panel = Flaky(sources)
+    assert panel.rows_per_source is None
+    panel.fail = {"s3": 0}  # s3 is late at the one question, and may still come
+    first = take(Recorded(panel, Campaign.start(tmp_path, {})))
+    assert len(first.rounds[0].query.knots) == 2
+    for source in sources.values():
+        source.ledger.set_policy(privcal.Policy(epsilon=5.0, rows=10_000))
+    new = privcal.Source(random_scores(40), privcal.Policy(rows=10_000), name="new", ledger=None)
+    now = Flaky({**sources, "new": new})
+    assert now.rows_per_source == 10_000
+    again = take(Recorded(now, Campaign.resume(tmp_path)))
+    assert again.rounds[0].query == first.rounds[0].query
+    assert again.dropped == {}
+    assert all(source.spent == 0.2 for source in sources.values())
+    fine = privcal.calibrate(now, "sketch", 0.2, campaign="another", public=public)
+    assert len(fine.rounds[0].query.knots) == 7  # a new one is as fine as pays now
+
+
+@pytest.mark.parametrize("facts", [None, [], {}, {"sources": 0, "rows_per_source": None},
+                                   {"sources": 2, "rows_per_source": "many"}])  # fmt: skip
+def test_a_record_with_damaged_facts_is_told(
+    tmp_path: Path, sources: dict[str, privcal.Source], facts: Any
+) -> None:
+    campaign = Campaign.start(tmp_path, {"decided": facts})
+    with pytest.raises(InputError, match="is not a record of a campaign"):
+        Recorded(Flaky(sources), campaign)
+
+
 def test_a_finished_campaign_resumed_asks_nobody(
     tmp_path: Path, sources: dict[str, privcal.Source]
 ) -> None:
@@ -302,6 +338,25 @@ def answer(*values: int, **more: Any) -> Reply:
 def linked(monkeypatch: pytest.MonkeyPatch, kits: Path, link: FakeLink, **settings: Any) -> Sites:
     monkeypatch.setattr("privcal.federation.calibrator.panel.Link", link)
     return Sites(kits / ANN, **settings)
+
+
+def test_sites_are_asked_once_what_their_owners_tell_and_one_that_lies_changes_little(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(
+        site_1=honest(lab, "site-1", about=Reply(accepted=True, rows=12)),
+        site_2=honest(lab, "site-2", about=Reply(accepted=True, rows=2**31 - 1)),
+        site_3=honest(lab, "site-3", about=Reply(accepted=True, rows=20)),
+    )
+    with linked(monkeypatch, lab, link) as sites:
+        assert link.kinds() == []  # not before somebody wants to know
+        assert (sites.sources, sites.rows_per_source, sites.rows_per_source) == (3, 20.0, 20.0)
+        assert [kind for kind, _ in link.kinds()] == ["about"] * 3
+    silent = FakeLink(
+        site_1=honest(lab, "site-1"), site_2=honest(lab, "site-2", Reply(refused="bad_request"))
+    )
+    with linked(monkeypatch, lab, silent) as sites:
+        assert sites.rows_per_source is None
 
 
 def test_a_panel_needs_a_calibrators_kit(kits: Path) -> None:

@@ -18,7 +18,8 @@ from privcal.question import Question
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.site import keys
+from privcal.federation.shared.messages import Reply
+from privcal.federation.site import keys, worker
 from privcal.federation.site import settings as site
 from privcal.federation.site.keys import SiteKeys
 from privcal.source import Source
@@ -64,6 +65,17 @@ def test_a_site_is_set_up_once(folder: Path, rows: Path) -> None:
     (folder / "local" / site.SETTINGS).unlink()
     with pytest.raises(InputError, match=r"privcal.ledger exists already"):
         site.init(folder, rows, rules)
+
+
+@pytest.mark.parametrize("told", [None, 25])
+def test_a_site_tells_of_its_rows_what_its_owner_wrote_and_nothing_else(
+    folder: Path, rows: Path, told: int | None
+) -> None:
+    made = site.init(folder, rows, privcal.Policy(rows=told), delay=1, max_rows=40)
+    rows.unlink()  # it need not look
+    reply = worker.reply_to(made, ANN, parts.request(kind="about"))
+    assert reply == Reply(accepted=True, rows=told)
+    assert Ledger(only(made).ledger).nano_spent == 0
 
 
 def test_a_site_makes_its_keys_when_it_is_set_up_and_only_its_account_reads_them(

@@ -17,11 +17,13 @@ from privcal.queries import (
     GRID,
     BinnedGap,
     CellHistogram,
+    ClassHats,
     EventHats,
     Gap,
     Hats,
     Histogram,
     Nll,
+    OffsetHats,
     Query,
 )
 from privcal.question import Question
@@ -73,6 +75,8 @@ QUERIES = [
     CellHistogram(15),
     Hats(2.0),
     EventHats(2.0),
+    ClassHats(2.0),
+    OffsetHats(2.0),
 ]
 
 

@@ -41,6 +41,8 @@ def test_its_text_is_its_name() -> None:
         Variant("acc-t", (("bounds", (0.5, 6.0)),)),
         Variant("nll-t", (("bounds", (0.25, 8.0)), ("clip", 5.0), ("spacing", "log"))),
         Variant("ece-t", (("search", "grid"), ("bins", 30))),
+        Variant("sketch", (("hats", 7),)),
+        Variant("sketch", (("unchanged", 0.25), ("leave_alone", True))),
     ],
 )
 def test_a_variant_is_read_back_from_its_text(variant: Variant) -> None:
@@ -126,16 +128,18 @@ def test_a_stored_study_gives_back_the_variants_that_were_run(
     assert {type(v.value("bins")) for v in found.variants if "bins" in v.names} == {int}
     grid = tmp_path / "own.toml"
     grid.write_text("[sources]\nvalues = [2]\nsamples = 5\nepsilon = 1.0\n")
-    some = ["acc-t", "sketch"]
+    some = ["acc-t", "sketch", "sketch(unchanged=0.25, leave_alone=true)"]
     study.run([archive], grid=str(grid), methods=some, public_rows=60, out=tmp_path / "p", **common)
     assert load(tmp_path / "p").variants == [
         *map(Variant, ("acc-t", "sketch")),
         with_public("sketch", 60),
+        Variant("sketch", (("unchanged", 0.25), ("leave_alone", True))),
     ]
     assert json.loads((tmp_path / "p" / "study.json").read_text())["methods"] == [
         "acc-t",
         "sketch",
         "sketch(public=60)",
+        "sketch(unchanged=0.25, leave_alone=true)",
     ]
 
 
@@ -157,3 +161,13 @@ def test_a_stream_depends_on_its_seed_and_names_alone() -> None:
         (1, variant, "fog", 0.5),
     ):
         assert stream(*other).random(4).tolist() != first
+
+
+def test_public_rows_of_a_variant_are_written_as_their_number() -> None:
+    text = "sketch(class_offsets=true, public=2000)"
+    variant = Variant.read(text)
+    assert variant.public_rows == 2000
+    assert str(variant) == text
+    for wrong in ("sketch(public=many)", "sketch(public=0)", "acc-t(public=50)"):
+        with pytest.raises(InputError):
+            Variant.read(wrong)

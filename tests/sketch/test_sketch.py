@@ -14,7 +14,7 @@ import pytest
 
 import privcal
 from privcal.calibrate import SourceDropped
-from privcal.maps import PRIOR_ONLY
+from privcal.maps import LEFT_ALONE, PRIOR_ONLY
 from privcal.privacy.mechanism import add_noise
 from privcal.queries import GRID, Gap, Hats
 from privcal.question import Question
@@ -97,7 +97,10 @@ def test_the_map_tells_where_it_comes_from(public: privcal.Scores) -> None:
     assert again is not None
     facts = merge(with_public, again).fit(public).map.provenance
     assert 0 < facts["unchanged"] < 1
-    assert {k: v for k, v in facts.items() if k not in ("note", "unchanged")} == {
+    assert facts["unchanged_before"] == 0.3
+    assert {
+        k: v for k, v in facts.items() if k not in ("note", "unchanged", "unchanged_before")
+    } == {
         "method": "sketch",
         "options": {"public": "400 rows"},
         "epsilon_per_source": 0.75,
@@ -273,7 +276,11 @@ def test_an_answer_under_another_name_is_the_same_answer(change: dict[str, str])
     ("query", "says"),
     [
         (Hats(1.5, QUERY.knots), r"temperature is 1\.0 in one and 1\.5 in the other"),
-        (Hats(1.0, (*QUERY.knots[:-1], 11.0)), r"knots is \[.*12\.0\] in one and \[.*11\.0\]"),
+        (
+            Hats(1.0, (*QUERY.knots[:-1], 11.0)),
+            r"knots is \[.*12\.0\] in one and \[.*11\.0\] in the other; sketches that shall be "
+            r"merged are taken with equally many hats \(--option hats=N\)$",
+        ),
     ],
 )
 def test_other_questions_do_not_merge(query: Hats, says: str) -> None:
@@ -304,6 +311,60 @@ def test_a_sketch_is_read_with_the_public_scores_it_was_taken_with(public: privc
         taken.fit(random_scores(400, seed=98))
     with pytest.raises(privcal.InputError, match="taken without public scores"):
         sketch("a").fit(public)
+
+
+@pytest.mark.parametrize(("rows", "hats"), [(None, 2), (10, 2), (1000, 7)])
+def test_sources_are_asked_as_finely_as_pays_by_what_their_owners_tell(
+    public: privcal.Scores, rows: int | None, hats: int
+) -> None:
+    asked = sources(3)
+    for source in asked:
+        source.ledger.set_policy(privcal.Policy(epsilon=2, rows=rows))
+    taken = privcal.calibrate(asked, "sketch", 0.2, public=public).sketch
+    assert taken is not None
+    assert len(taken.query.knots) == hats
+    guessed = privcal.calibrate(asked, "sketch", 0.2, public=public, rows_per_source=1000).sketch
+    assert guessed is not None
+    assert len(guessed.query.knots) == 7  # the calibrator's own guess goes before
+    if hats == 2:
+        with pytest.raises(privcal.InputError, match=r"equally many hats \(--option hats=N\)$"):
+            merge(taken, guessed)
+
+
+def test_a_model_in_use_that_is_right_is_left_alone_and_that_is_said(
+    public: privcal.Scores,
+) -> None:
+    """Rows from the very population of the public ones, plenty of them."""
+    here = random_scores(4000, seed=50)
+    right = privcal.Scores(logits=here.outputs.array, labels=drawn_labels(here))
+    source = privcal.Source(right, privcal.Policy(epsilon=50), name="s", ledger=None)
+    result = privcal.calibrate([source], "sketch", 10.0, leave_alone=True)
+    assert result.sketch is not None
+    assert result.unchanged == result.map.unchanged == result.map.provenance["unchanged"]
+    assert result.unchanged is not None
+    assert result.unchanged > 0.5
+    said = f"the probability that nothing changed is {100 * result.unchanged:.0f} % "
+    said = (
+        "the probability that nothing changed is above 99 % " if result.unchanged > 0.99 else said
+    )
+    assert result.note == said + f"(believed beforehand: 50 %); {LEFT_ALONE}"
+    own = privcal.TemperatureMap(1.0).confidence(right)
+    assert np.abs(result.map.confidence(right) - own).max() < 1e-6
+    # What is believed beforehand is a matter of reading: never, and nothing is said of it.
+    never = result.sketch.fit(unchanged=0.0, leave_alone=False)
+    assert (never.map.unchanged, never.map.note) == (None, None)
+    assert never.evaluate().unchanged is None
+    judged = result.sketch.evaluate()
+    assert (judged.unchanged, judged.unchanged_before) == (result.unchanged, 0.5)
+    assert judged.left_alone
+    assert not result.sketch.evaluate(unchanged=0.5, leave_alone=False).left_alone
+    assert privcal.calibrate([source], "acc-t", 1.0).unchanged is None
+
+
+def drawn_labels(scores: privcal.Scores) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Labels for which the model's own probabilities are true."""
+    logits = scores.outputs.array
+    return (logits + np.random.default_rng(5).gumbel(size=logits.shape)).argmax(axis=1)
 
 
 def test_a_sketch_is_read_at_the_knots_it_was_taken_at(public: privcal.Scores) -> None:

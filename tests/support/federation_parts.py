@@ -76,7 +76,7 @@ def request(*questions: Question, kind: str = "question", **more: Any) -> Reques
     """A request of now to site-1; `more` replaces its parts."""
     asked = questions or (question(),)
     facts = {"sites": ("site-1",), "seal": SEAL.public, "issued": int(time.time()), **more}
-    return Request(kind, asked[0].campaign, () if kind == "release" else asked, **facts)
+    return Request(kind, asked[0].campaign, () if kind in ("release", "about") else asked, **facts)
 
 
 def message(by: Signer, text: str, **parts: Any) -> str:

@@ -15,11 +15,16 @@ from scipy.stats import foldnorm
 
 
 def logits_of(probabilities):
-    """Log-probabilities of one row; one lone number is the probability of class 1 of two."""
+    """Log-probabilities of one row; one lone number is the probability of class 1 of two.
+
+    None is below that of 2⁻⁵³.
+    """
     if len(probabilities) == 1:
         [p] = probabilities
-        return [-math.inf if p == 1 else math.log1p(-p), log(p)]
-    return [log(p) for p in probabilities]
+        both = [-math.inf if p == 1 else math.log1p(-p), log(p)]
+    else:
+        both = [log(p) for p in probabilities]
+    return [max(z, -53 * math.log(2)) for z in both]
 
 
 def log(p):

@@ -21,6 +21,7 @@ from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
     Json,
+    LeaveAlone,
     LedgerFolder,
     MapOut,
     PerRow,
@@ -28,6 +29,7 @@ from privcal.cli.options import (
     PrivatePlot,
     SourceColumn,
     SourceList,
+    Unchanged,
 )
 from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
@@ -40,6 +42,8 @@ from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
 from privcal.source import Source
 from privcal.sources import open_sources, read_public
+
+MAX_SOURCES = 10**6
 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
@@ -122,6 +126,15 @@ Event = Annotated[
         "By default the trust in the predicted class is corrected.",
     ),
 ]
+RowsPerSource = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N",
+        help="For sketch: your guess of how many rows a source has, by which it is decided how "
+        "finely to ask; twice or half as many does not matter. By default what the owners tell, "
+        "else 30.",
+    ),
+]
 SketchOut = Annotated[
     Path | None,
     typer.Option(help="For sketch: save the noisy answers too, to merge and read again."),
@@ -152,6 +165,9 @@ def calibrate(
     campaign: CampaignName = None,
     public: PublicRows = None,
     event: Event = None,
+    rows_per_source: RowsPerSource = None,
+    unchanged: Unchanged = None,
+    leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
     as_json: Json = False,
@@ -185,8 +201,10 @@ def calibrate(
     options = methods.parse_options(method, option or [])
     clean = None if public is None else read_public(public, files)
     options |= {} if clean is None else {"public": clean}
-    options |= _event(method, event, options)
+    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
+    _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
     if federation is None:
@@ -233,7 +251,8 @@ class _Request:
 
     def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
-        methods.plan(self.method, to_nano(self.epsilon))
+        # How many sources there are is not known yet. What needs many is refused when it is.
+        methods.plan(self.method, to_nano(self.epsilon), sources=MAX_SOURCES)
         check_asker(self.asker)
         if self.campaign is not None:
             check_campaign(self.campaign)
@@ -293,15 +312,24 @@ def _check_files(method: str, **paths: Path | None) -> None:
             raise InputError(f"--{name} is for methods like sketch, not for {method}")
 
 
-def _event(method: str, event: int | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The option `event`, for methods that have a use for it."""
-    if event is None:
-        return {}
-    if "event" not in {field.name for field in fields(methods.find(method))}:
-        raise InputError(f"--event is for methods like sketch, not for {method}")
-    if "event" in options:
-        raise InputError("the event is given twice: with --event and with --option")
-    return {"event": event}
+def _check_kept(method: methods.Method, **paths: Path | None) -> None:
+    """A run with class offsets leaves no sketch behind that could be saved or drawn."""
+    for name, path in paths.items():
+        if path is not None and getattr(method, "class_offsets", False):
+            raise InputError(f"with class_offsets no sketch is kept: leave out --{name}, or that")
+
+
+def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given as flags of their own, for methods that have a use for them."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    known = {field.name for field in fields(methods.find(method))}
+    for name in given:
+        flag = f"--{name.replace('_', '-')}"
+        if name not in known:
+            raise InputError(f"{flag} is for methods like sketch, not for {method}")
+        if name in options:
+            raise InputError(f"{name} is given twice: with {flag} and with --option")
+    return given
 
 
 def _say_target(method: methods.Method, sources: list[Source]) -> None:

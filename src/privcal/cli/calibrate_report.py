@@ -70,6 +70,7 @@ def report(
         "method": result.method,
         "map": result.map.to_dict(),
         "note": result.note,
+        "unchanged": result.unchanged,
         "out": str(out),
         "campaign": result.campaign,
         "spent": dict(zip(names, result.spent, strict=True)),

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from privcal.cli.console import plural, show
-from privcal.cli.options import Json, Public
+from privcal.cli.options import Json, LeaveAlone, Public, Unchanged
 from privcal.cli.sketch_report import document, draw, report
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
@@ -32,6 +32,8 @@ def evaluate(
         typer.Option("--private", help="Estimate from a saved sketch; nothing is measured."),
     ] = False,
     public: Public = None,
+    unchanged: Unchanged = None,
+    leave_alone: LeaveAlone = False,
     as_json: Json = False,
 ) -> None:
     """Measure calibration exactly, on data you may look at: no privacy is involved.
@@ -47,13 +49,15 @@ def evaluate(
     check_picture(plot)
     check_outputs([plot], [scores, map, public])
     if private:
-        _estimate(scores, public, map, plot, bins, as_json)
+        _estimate(scores, public, map, plot, bins, unchanged, leave_alone, as_json)
     elif scores.suffix.lower() == ".json":
         raise InputError(
             f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
         )
-    elif public is not None:
-        raise InputError("--public is for reading a sketch, with --private")
+    elif public is not None or unchanged is not None or leave_alone:
+        raise InputError(
+            "--public, --unchanged and --leave-alone are for reading a sketch, with --private"
+        )
     else:
         _measure(scores, map, plot, bins, as_json)
 
@@ -77,7 +81,14 @@ def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json
 
 
 def _estimate(
-    file: Path, public: Path | None, map: Path | None, plot: Path | None, bins: int, as_json: bool
+    file: Path,
+    public: Path | None,
+    map: Path | None,
+    plot: Path | None,
+    bins: int,
+    unchanged: float | None,
+    leave_alone: bool,
+    as_json: bool,
 ) -> None:
     if file.is_dir() or file.suffix.lower() in ENDINGS:
         raise InputError(
@@ -89,7 +100,8 @@ def _estimate(
         raise InputError(
             f"a sketch can judge a curve, as privcal sketch fit writes it; {map} is not one"
         )
-    evaluation = sketch.evaluate(None if public is None else read_scores(public), loaded, bins)
+    clean = None if public is None else read_scores(public)
+    evaluation = sketch.evaluate(clean, loaded, bins, unchanged=unchanged, leave_alone=leave_alone)
     parts = report(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)
     show(as_json, document(evaluation, sketch.epsilon), *parts)

@@ -49,6 +49,23 @@ Public = Annotated[
         "privacy: the map depends on them exactly."
     ),
 ]
+Unchanged = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="For sketch: how probable you hold it, beforehand, that nothing changed, from 0 to "
+        "below 1. By default 0.3 with public rows, 0.25 with an event, 0.5 with --leave-alone, "
+        "otherwise 0.",
+    ),
+]
+LeaveAlone = Annotated[
+    bool,
+    typer.Option(
+        "--leave-alone",
+        help="For sketch, and a model in use: keep it as it is where it may well be that nothing "
+        "changed.",
+    ),
+]
 PrivatePlot = Annotated[
     Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
 ]

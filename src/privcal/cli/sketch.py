@@ -12,7 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from privcal.cli.console import plural, show, table
-from privcal.cli.options import Json, MapOut, PrivatePlot, Public, SketchFile
+from privcal.cli.options import (
+    Json,
+    LeaveAlone,
+    MapOut,
+    PrivatePlot,
+    Public,
+    SketchFile,
+    Unchanged,
+)
 from privcal.cli.sketch_report import document, draw, report
 from privcal.errors import InputError
 from privcal.files import check_outputs
@@ -97,17 +105,30 @@ def fit(
     file: SketchFile,
     out: MapOut,
     public: Public = None,
+    unchanged: Unchanged = None,
+    leave_alone: LeaveAlone = False,
     plot: PrivatePlot = None,
     as_json: Json = False,
 ) -> None:
     """The map that a sketch gives, and how good confidence is estimated to be.
 
-    Example: `privcal sketch fit all.json --public clean.npz --out map.json`
+    What was believed beforehand is a matter of reading a sketch, not of asking: another
+    --unchanged costs nothing.
+
+    Examples:
+
+    `privcal sketch fit all.json --public clean.npz --out map.json`
+
+    `privcal sketch fit all.json --leave-alone --out map.json`
     """
     check_outputs([out, plot], [file, public])
     check_picture(plot)
     sketch = Sketch.load(file)
-    fitted = sketch.fit(None if public is None else read_scores(public))
+    fitted = sketch.fit(
+        None if public is None else read_scores(public),
+        unchanged=unchanged,
+        leave_alone=leave_alone,
+    )
     evaluation = fitted.evaluate()
     fitted.map.save(out)
     parts = report(evaluation, sketch.epsilon)

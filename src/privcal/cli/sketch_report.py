@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from privcal.cli.console import table
+from privcal.maps import unchanged_in_words
 from privcal.plots import save_private_reliability
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation
 from privcal.sketch.risk import RiskEvaluation
@@ -36,7 +37,17 @@ def report(evaluation: Estimated, epsilon: float) -> list[RenderableType]:
     )
     for name, before, after in _measures(evaluation):
         measures.add_row(name, str(before), "" if after is None else str(after))
-    return [measures, *(words if evaluation.informative else [Text(DROWNED)])]
+    said = [] if evaluation.unchanged is None else [Text(unchanged(evaluation), style="bold")]
+    return [measures, *(words if evaluation.informative else [Text(DROWNED)]), *said]
+
+
+def unchanged(evaluation: Estimated) -> str:
+    """How probable it is that nothing changed, and what came of it."""
+    assert evaluation.unchanged is not None
+    assert evaluation.unchanged_before is not None
+    words = unchanged_in_words(evaluation.unchanged, evaluation.unchanged_before)
+    left = " The model was left as it is." if evaluation.left_alone else ""
+    return f"{words[0].upper()}{words[1:]}.{left}"
 
 
 def draw(
@@ -53,6 +64,8 @@ def draw(
 def document(evaluation: Estimated, epsilon: float) -> dict[str, Any]:
     """For --json: every estimate with its interval, and what it is."""
     facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
+    if evaluation.unchanged is not None:
+        facts["unchanged_in_words"] = unchanged(evaluation)
     return facts if evaluation.informative else {**facts, "note": DROWNED}
 
 

@@ -53,14 +53,23 @@ class Ask:
     """One question to every source of every run, with its share of ε.
 
     `temperatures` has one entry for each run and replaces the query's own; None where the
-    query has no temperature.
+    query has no temperature. Where runs differ by more than that, `queries` has the query of each,
+    all of one length and bound, and `query` is the first of them.
     """
 
     query: Query
     nano_epsilon: int
     temperatures: FloatArray | None = None
+    queries: Sequence[Query] | None = None
+
+    @classmethod
+    def of_runs(cls, queries: Sequence[Query], nano_epsilon: int) -> Ask:
+        """One question to every source, another in each run."""
+        return cls(queries[0], nano_epsilon, queries=queries)
 
     def for_run(self, run: int) -> Query:
+        if self.queries is not None:
+            return self.queries[run]
         return self.query if self.temperatures is None else self.query.at(self.temperatures[run])
 
 

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 from privcal.errors import InputError
 from privcal.maps import Map
-from privcal.methods.base import Answered, Ask, Batch, Method, Rounds, register
+from privcal.methods.base import Answered, Ask, Batch, History, Method, Rounds, register
 from privcal.privacy.epsilon import from_nano
 from privcal.scores import Scores
 from privcal.sketch import prior
 from privcal.sketch.noise import noise_variance
+from privcal.sketch.offsets import OffsetsReader, costs
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.sketch import Sketch
 
@@ -43,12 +44,18 @@ class SketchMethod(Method):
     with public rows, 0.25 for an event, 0.5 with leave_alone, otherwise 0."""
     leave_alone: bool = False
     """For a model in use: keep it as it is where it may well be that nothing changed."""
+    class_offsets: bool = False
+    """Whether each predicted class gets an offset of its own, asked for in two rounds. Under a shift
+    the Brier score falls, by a sixth with ten classes, and the ECE rises by about .005. Needs public
+    rows and a resolution of 100 (rows of a source, times ε, times the root of half the sources)."""
 
     def __post_init__(self) -> None:
         if self.rows_per_source is not None and not self.rows_per_source > 0:
             raise InputError(f"rows_per_source must be above 0, not {self.rows_per_source}")
         self._knots(0.0)
         _ = self._finest  # fits the public rows: whatever is wrong with them is said now
+        if self.class_offsets:
+            self._check_offsets()
 
     @cached_property
     def _finest(self) -> SketchReader:
@@ -63,15 +70,20 @@ class SketchMethod(Method):
         kind = self.public is not None, self.event is not None
         return prior.knots(*kind, resolution, self.hats)
 
-    def reader(self, batch: Batch) -> SketchReader:
-        """What asks and reads: as finely as pays, by what is publicly known."""
+    def _resolution(self, batch: Batch) -> float:
         rows = self.rows_per_source or batch.rows_per_source or prior.ROWS_PER_SOURCE
         epsilon = from_nano(batch.nano_epsilon) / batch.rows_per_person
-        knots = self._knots(prior.resolution(rows, epsilon, batch.sources))
+        return prior.resolution(rows, epsilon, batch.sources)
+
+    def reader(self, batch: Batch) -> SketchReader:
+        """What asks and reads: as finely as pays, by what is publicly known."""
+        knots = self._knots(self._resolution(batch))
         finest = self._finest
         return finest if finest.query.knots == knots else finest.at(knots)
 
     def run(self, batch: Batch) -> Rounds:
+        if self.class_offsets:
+            return (yield from self._with_offsets(batch))
         reader = self.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, batch.rows_per_person)] * history.sources)
@@ -79,7 +91,30 @@ class SketchMethod(Method):
         maps: list[Map] = list(reader.maps(posterior, directions=batch.runs == 1))
         return maps
 
-    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch:
+    def _check_offsets(self) -> None:
+        given = {"event": self.event, "hats": self.hats, "leave_alone": self.leave_alone or None}
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"class_offsets cannot be had together with {name}")
+        OffsetsReader.check(self._finest)
+
+    def _with_offsets(self, batch: Batch) -> Rounds:
+        reader = OffsetsReader.of(self._finest, self._resolution(batch))
+        first, second = costs(batch.nano_epsilon)
+
+        def noise(cost: int, history: History) -> tuple[int, float]:
+            answers = [(cost, batch.rows_per_person)] * history.sources
+            return history.sources, noise_variance(answers)
+
+        history = yield [Ask(reader.query, first)]
+        queries = reader.corrected(history[0], *noise(first, history))
+        history = yield [Ask.of_runs(queries, second)]
+        # Whoever left in between is gone from the first averages too, but what they led to is asked.
+        return reader.maps(queries, history[1], *noise(second, history))
+
+    def sketch(self, answered: Sequence[Answered], **terms: Any) -> Sketch | None:
+        if self.class_offsets:
+            return None  # the score is this run's own: no other sketch asks the same
         [only] = answered
         assert isinstance(only.query, type(self._finest.query))
         return Sketch.of(

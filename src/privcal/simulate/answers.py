@@ -110,6 +110,11 @@ def by_temperature(
     return total
 
 
+def by_run(ask: Ask, trials: int, sums: Callable[[Query, int], FloatArray]) -> FloatArray:
+    """The sums of an ask that is another in each trial, from those of each: none is kept."""
+    return np.stack([sums(ask.for_run(trial), trial) for trial in range(trials)])
+
+
 class _OneSource:
     """One trial in which one source holds all rows."""
 

@@ -24,7 +24,7 @@ from privcal import kernel
 from privcal.methods.base import Ask
 from privcal.queries import Query
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
-from privcal.simulate.answers import by_temperature
+from privcal.simulate.answers import by_run, by_temperature
 from privcal.simulate.measure import HeldOut, Trials, binned_gaps
 from privcal.source import LOCAL_BOUNDS
 
@@ -109,7 +109,16 @@ class Resample:
 
     def sums(self, ask: Ask) -> FloatArray:
         """The sums over all draws without noise, (trials, length), in grid points."""
+        if ask.queries is not None:
+            return by_run(ask, self.trials, self._sum_of_one)
         return by_temperature(ask, self.trials, self._sum)
+
+    def _sum_of_one(self, query: Query, trial: int) -> FloatArray:
+        """The sums of a query that only one trial asks, over the rows it drew."""
+        [drawn] = np.nonzero(self.counts[trial])
+        rows = query.contributions(self.population.scores.take(drawn))
+        values = rows.values * self.counts[trial, drawn][:, None]
+        return np.bincount(rows.cells.ravel(), values.ravel(), query.length).astype(np.float64)
 
     def _sum(self, query: Query, wanted: BoolArray) -> FloatArray:
         """Sums of a query for the wanted trials; whole numbers below 2⁵³ add up exactly."""

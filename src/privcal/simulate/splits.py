@@ -23,7 +23,7 @@ from privcal.methods.base import Ask
 from privcal.metrics import bin_index
 from privcal.queries import GRID, BinnedGap, Gap, Nll, Query
 from privcal.scores import BoolArray, FloatArray, IntArray, Scores
-from privcal.simulate.answers import by_temperature
+from privcal.simulate.answers import by_run, by_temperature
 from privcal.simulate.measure import BINS, HeldOut, Measured, Trials
 from privcal.simulate.temperatures import TABULATED, Tables, interpolate, measure_gaps, table_index
 from privcal.simulate.unlike import draw_sources
@@ -283,6 +283,8 @@ class Split(HeldOut):
 
     def sums(self, ask: Ask) -> FloatArray:
         """The sums over all private rows without noise, (trials, length), in grid points."""
+        if ask.queries is not None:
+            return by_run(ask, self.trials, self._sums_of_one)
         wanted = ask.temperatures
         if wanted is not None and len(np.unique(wanted)) > _FEW_TEMPERATURES and _in_tables(wanted):
             return self.of.tabulated_sums(ask.query, wanted, self.private_rows)
@@ -291,6 +293,11 @@ class Split(HeldOut):
             self.trials,
             lambda query, some: self.of.sums(query)[some, self.column],
         )
+
+    def _sums_of_one(self, query: Query, trial: int) -> FloatArray:
+        """The sums of a query that only one trial asks, over its own rows."""
+        rows = self.of.scores.take(self.of.order[trial, : self.private_rows])
+        return query.contributions(rows).sum(query.length).astype(np.float64)
 
     def rows(self, trial: int) -> BoolArray:
         test = np.ones(len(self.of.scores), bool)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privcal.errors import InputError
-from privcal.maps import CurveMap, check_may_leave
+from privcal.maps import LEFT_ALONE, CurveMap, check_may_leave
 from privcal.metrics import bin_index, check_bins
 from privcal.scores import FloatArray
 from privcal.sketch.model import Posterior, sigmoid
@@ -71,6 +71,10 @@ class PrivateEvaluation:
     """False where the noise drowned the data: these are only what was believed beforehand."""
     unchanged: float | None
     """The probability that nothing changed; None where that was not thought of."""
+    unchanged_before: float | None
+    """The same before anybody was asked."""
+    left_alone: bool
+    """Whether the map leaves the model as it is, because it may well be that nothing changed."""
     accuracy: Estimate
     confidence_before: Estimate
     confidence_after: Estimate
@@ -88,6 +92,8 @@ class PrivateEvaluation:
         return {
             "clear": self.informative,
             "unchanged": self.unchanged,
+            "unchanged_before": self.unchanged_before,
+            "left_alone": self.left_alone,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "reliability": {k: v.tolist() for k, v in vars(self.band).items()},
         }
@@ -103,12 +109,14 @@ def evaluate_privately(
     """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
     check_bins(bins)
     draws = drawn(posterior, reader, map, run)
-    p, density, own, after = draws.p, draws.density, draws.own, draws.after
+    p, density, own, after = draws.p, draws.density, draws.own_drawn, draws.after
     return PrivateEvaluation(
         informative=draws.informative,
         unchanged=draws.unchanged,
+        unchanged_before=draws.unchanged_before,
+        left_alone=draws.left_alone,
         accuracy=Estimate.of((density * p).sum(axis=1)),
-        confidence_before=Estimate.of(density @ own),
+        confidence_before=Estimate.of((density * own).sum(axis=1)),
         confidence_after=Estimate.of(density @ after),
         ece_before=Estimate.of(_ece(density, p, own, bins)),
         ece_after=Estimate.of(_ece(density, p, after, bins)),
@@ -132,8 +140,16 @@ class Draws:
     """In each draw: the share of the rows at a score for which it is so."""
     density: FloatArray
     """In each draw: the share of all rows at a score."""
+    own_drawn: FloatArray
+    """In each draw: what the model itself says, as far as that is known."""
     informative: bool
     unchanged: float | None
+    unchanged_before: float | None
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether the map leaves the model as it is."""
+        return str(self.map.provenance.get("note")).endswith(LEFT_ALONE)
 
     def band(self) -> tuple[FloatArray, ...]:
         """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
@@ -163,13 +179,16 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     eta, density = posterior.curves(run, _DRAWS, rng)
     points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
     grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
+    off = reader.own_spread * rng.standard_normal((_DRAWS, 1))
+    own_drawn = own * np.exp(off) / (own * np.exp(off) + 1 - own)
     p = sigmoid(_finer(points, eta))
-    density = _finer(points, density)
-    density /= density.sum(axis=1, keepdims=True)
+    density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
-    unchanged = None if posterior.unchanged is None else float(posterior.unchanged[run])
+    unchanged = before = None
+    if posterior.unchanged is not None:
+        unchanged, before = float(posterior.unchanged[run]), posterior.mixture.unchanged
     informative = bool(posterior.informative[run])
-    return Draws(map, grid, own, after, p, density, informative, unchanged)
+    return Draws(map, grid, own, after, p, density, own_drawn, informative, unchanged, before)
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
@@ -179,9 +198,22 @@ def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
     return np.asarray(values[..., left] * (1 - share) + values[..., left + 1] * share)
 
 
+def _shares(points: FloatArray, count: int) -> FloatArray:
+    """How the rows at each of `count` points spread over the finer ones: around it, but all rows
+    beyond an end of the grid are counted at that end and stay there."""
+    shares = np.maximum(0, 1 - np.abs(points - np.arange(count)[:, None])) / _FINER
+    shares[[0, -1]] = 0.0
+    shares[0, 0] = shares[-1, -1] = 1.0
+    return np.asarray(shares)
+
+
 def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) -> FloatArray:
-    cells = np.eye(bins)[bin_index(confidence, bins)]
-    return np.asarray(np.abs((density * (p - confidence)) @ cells).sum(axis=1))
+    """The ECE of each draw; `confidence` is one for all of them or one for each."""
+    gap = density * (p - confidence)
+    cells = bin_index(np.broadcast_to(confidence, gap.shape).ravel(), bins).reshape(gap.shape)
+    cells = cells + bins * np.arange(len(gap))[:, None]
+    sums = np.bincount(cells.ravel(), gap.ravel(), bins * len(gap))
+    return np.asarray(np.abs(sums.reshape(-1, bins)).sum(axis=1))
 
 
 def brier(density: FloatArray, p: FloatArray, confidence: FloatArray) -> FloatArray:

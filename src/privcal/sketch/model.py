@@ -24,10 +24,10 @@ of the noise, both divided by the number of answers; and of the model, which is 
 last per cent.
 
 There are several such models, one for each case that was believed possible (`Mixture`). How well a
-case explains the sketch is its evidence, the integral of likelihood times prior; in the same
-approximation
+case explains the sketch is its evidence, the integral of likelihood times prior. In the same
+approximation v is normal around m − J z with covariance J Jᵀ + C, so
 
-    log Z = −½ (v − m)ᵀ C⁻¹ (v − m) − ½ |z|² − ½ log |J Jᵀ + C|,
+    log Z = −½ (v − m + J z)ᵀ (J Jᵀ + C)⁻¹ (v − m + J z) − ½ log |J Jᵀ + C|,
 
 and the cases are averaged with weights in proportion to their prior probabilities times Z.
 """
@@ -43,22 +43,28 @@ import numpy as np
 
 from privcal.maps import CurveMap
 from privcal.scores import BoolArray, FloatArray, IntArray
-from privcal.sketch.prior import Case, Frame, Prior
+from privcal.sketch.prior import Case, Frame, Prior, Scale
 
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
 
-_STEPS, _CLOSE = 150, 1e-2
+_STEPS, _CLOSE = 200, 1e-2
 """The most steps, and the step in prior standard deviations that ends them. Most sketches need about
-ten."""
+five."""
 
-_AGREE = 0.7
-_PATIENCE, _DOUBT = 30, 10.0
 _LONGEST = 0.3
-"""The longest step in any direction, in prior standard deviations of a level b that is as wide: keeps
-far starts stable. Where little is thought possible, everything is nearly linear."""
+"""The longest step in any direction to begin with, in prior standard deviations of a level b that is
+as wide: keeps far starts stable. Where little is thought possible, everything is nearly linear."""
 
-_HOPELESS, _HOPELESS_STEP = 30.0, 2
+_SHORTER, _LONGER, _AGREE = 0.5, 1.5, 0.7
+"""Steps get shorter after one that turned back, and longer again after one in the same direction
+(the cosine between the two)."""
+
+_PATIENCE, _DOUBT = 30, 10.0
+"""No curve explains an answer whose steps have not ended after so many: its variance is taken to be so
+many times larger, again and again until they do."""
+
+_HOPELESS, _HOPELESS_STEP = 30.0, 6
 """A case whose log-evidence is so far below another's in that step is not followed any further."""
 
 _LOG_ROWS = 10.0
@@ -68,8 +74,8 @@ _TINY = 1e-9
 """Variance added so that a noiseless sketch of no rows can still be solved for."""
 
 _INEXACT, _INEXACT_OF_ALL = 0.01, 0.001
-"""How far the model may be from the truth, as a share of every number: as good as nothing up to ten
-thousand rows, and with any number of them the steps come to an end."""
+"""How far the model may be from the truth, as a share of every number and of all rows: as good as
+nothing up to ten thousand rows, and with any number of them the steps come to an end."""
 
 _PROPOSED, _WIDER = 4, 1.15
 """Proposals for each draw of the posterior, and how much wider they are."""
@@ -99,12 +105,13 @@ _ALONE = 1 << 18
 """Multiplications in a matrix product that a linear algebra library does on one thread."""
 
 
-def _modes(x: FloatArray, scale: tuple[float, float], count: int) -> tuple[FloatArray, FloatArray]:
-    """A Gaussian process as `count` functions with independent unit weights, and the rest."""
-    deviation, length = scale
-    covariance = np.exp(-0.5 * ((x[:, None] - x[None, :]) / length) ** 2)
-    values, vectors = np.linalg.eigh(covariance)
-    modes = (deviation * vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+def _modes(x: FloatArray, count: int, *scales: Scale) -> tuple[FloatArray, FloatArray]:
+    """A sum of Gaussian processes, each of some standard deviation and length scale, as `count`
+    functions with independent unit weights, and the rest."""
+    distance = x[:, None] - x[None, :]
+    covariance = sum(sd**2 * np.exp(-0.5 * (distance / length) ** 2) for sd, length in scales)
+    values, vectors = np.linalg.eigh(np.asarray(covariance))
+    modes = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
     return modes[:, :count], modes[:, count:]
 
 
@@ -122,9 +129,9 @@ class Model:
             self.log_density = -0.5 * ((x - frame.compressed(centre)) / width) ** 2
         else:
             self.log_density = np.log(prior.density)
-        bend, self.unfitted_bend = _modes(x, prior.bend, bends)
+        bend, self.unfitted_bend = _modes(x, bends, prior.bend)
         self.bend = np.concatenate([bend, self._at_ends(prior.end_bends)], axis=1)
-        shape, _ = _modes(x, prior.roughness, shapes)
+        shape, _ = _modes(x, shapes, prior.roughness, prior.trend)
         self.shape = np.concatenate([shape, self._at_ends(prior.ends)], axis=1)
         self.bends: int = self.bend.shape[1]
         self.shapes: int = self.shape.shape[1]
@@ -134,6 +141,9 @@ class Model:
         self.hats = np.stack(
             [np.interp(self.grid, knots, unit) for unit in np.eye(len(knots))], axis=1
         )
+        if frame.whole:
+            whole = np.full((self.points, 1), frame.whole)
+            self.hats = np.concatenate([self.hats, whole], axis=1)
         # Everything a step needs is a sum over the grid of a density times one of these.
         h = self.hats
         pairs = (h[:, :, None] * h[:, None, :]).reshape(self.points, -1)
@@ -211,12 +221,16 @@ class Model:
             system = signal + covariance * doubt[moving, None, None]
             away = (current - believed[moving])[:, :, None]
             miss = (seen.values[moving] - expected)[:, :, None]
-            move = (transposed @ np.linalg.solve(system, miss + jacobian @ away) - away)[:, :, 0]
+            linear = (
+                miss + jacobian @ away
+            )  # what is seen less what it would be at the prior's means
+            move = (transposed @ np.linalg.solve(system, linear) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
-            # Shorter steps after one that turns back, longer ones while they agree.
-            turn = (move * last[moving]).sum(axis=1)
-            agree = turn > _AGREE * np.sqrt((move**2).sum(axis=1) * (last[moving] ** 2).sum(axis=1))
-            factor = np.where(turn < 0, 0.5, np.where(agree & (turn > 0), 1.5, 1.0))
+            before = last[moving]
+            along = (move * before).sum(axis=1)
+            size = np.sqrt((move**2).sum(axis=1) * (before**2).sum(axis=1))
+            longer = (along > 0) & (along > _AGREE * size)
+            factor = np.where(along < 0, _SHORTER, np.where(longer, _LONGER, 1.0))
             relax[moving] = np.minimum(relax[moving] * factor, 1.0)
             reach[moving] = np.maximum(reach[moving] * factor, self._longest)
             length = np.minimum(relax[moving], reach[moving] / longest)
@@ -225,10 +239,7 @@ class Model:
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
             look = np.ones_like(done) if best is not None and step == _HOPELESS_STEP else done
             if look.any():
-                far = (miss[look] * np.linalg.solve(covariance[look], miss[look])).sum(axis=(1, 2))
-                far += (away[look] ** 2).sum(axis=(1, 2))
-                total = signal + covariance
-                evidence[moving[look]] = -0.5 * (far + np.linalg.slogdet(total[look])[1])
+                evidence[moving[look]] = _log_normal(linear[look], (signal + covariance)[look])
                 if best is not None:
                     done |= look & (evidence[moving] < best[moving] - _HOPELESS)
                 gain = np.linalg.solve(system[done], jacobian[done])
@@ -240,9 +251,7 @@ class Model:
         """The log-likelihood of one run's average answer, at several values z of the unknowns."""
         expected, _, sampling = self._expect(z, np.full(len(z), seen.log_rows[run]))
         covariance = seen.covariance(expected, sampling)
-        miss = (seen.values[run] - expected)[:, :, None]
-        distance = (miss * np.linalg.solve(covariance, miss)).sum(axis=(1, 2))
-        return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
+        return _log_normal((seen.values[run] - expected)[:, :, None], covariance)
 
     def _expect(
         self, z: FloatArray, log_rows: FloatArray
@@ -581,11 +590,17 @@ class Posterior:
 
     def maps(self, temperature: float, directions: bool = False) -> list[CurveMap]:
         """The map of each run, for scores taken at `temperature`."""
-        scores = tuple(self.mixture.frame.grid[MAPPED].tolist())
-        curves = self.curve.tolist()
+        # One more point beyond each end: a map goes on as its last lines do, and these are flat.
+        grid = self.mixture.frame.grid[MAPPED]
+        scores = (float(grid[0]) - 1, *grid.tolist(), float(grid[-1]) + 1)
         return [
-            CurveMap(temperature, scores, tuple(c), self._directions(run) if directions else ())
-            for run, c in enumerate(curves)
+            CurveMap(
+                temperature,
+                scores,
+                (c[0] - _LEAST_SLOPE, *c, c[-1] + _LEAST_SLOPE),
+                self._directions(run) if directions else (),
+            )
+            for run, c in enumerate(self.curve.tolist())
         ]
 
     def _directions(self, run: int) -> tuple[tuple[float, ...], ...]:
@@ -599,7 +614,7 @@ class Posterior:
         values, vectors = np.linalg.eigh(np.asarray(covariance))
         largest = np.argsort(values)[::-1][:_DIRECTIONS]
         found = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-        return tuple(tuple(column) for column in found.T.tolist())
+        return tuple((column[0], *column, column[-1]) for column in found.T.tolist())
 
 
 def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
@@ -625,6 +640,12 @@ def _flat_beyond(values: FloatArray, density: FloatArray) -> FloatArray:
     last = (below >= 1 - _UNSEEN).argmax(axis=1)[:, None]
     held = np.clip(np.arange(values.shape[1]), first, last)
     return np.take_along_axis(values, held, axis=1)
+
+
+def _log_normal(away: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Logarithms of normal densities, up to a constant, so far (B, length, 1) from their means."""
+    distance = (away * np.linalg.solve(covariance, away)).sum(axis=(1, 2))
+    return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
 
 
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:

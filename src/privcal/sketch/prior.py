@@ -30,8 +30,11 @@ is in use and thought to be right."""
 
 COARSE_KNOTS = (-2.0, 4.0)
 FINE_KNOTS = (-2.2, -1.0, 0.0, 1.0, 2.5, 4.5, 8.0)
-WIDE_KNOTS = (-4.0, -2.2, -0.7, 0.8, 2.5, 5.0, 12.0)
+WIDE_KNOTS = (-3.0, -1.0, 0.8, 2.5, 5.0, 8.0, 12.0)
 EVENT_KNOTS = (-10.0, -4.0, -1.5, 0.0, 1.5, 4.0, 10.0)
+
+Scale = tuple[float, float]
+"""Standard deviation and length scale of a Gaussian process."""
 
 _BENDS = (0.3, 0.7)
 """Standard deviations of the bend of the curve, equally probable beforehand."""
@@ -83,6 +86,8 @@ class Frame:
     """The score far above which scores differ less and less, to the Gaussian processes."""
     points: int = 65
     """The size of the grid."""
+    whole: float = 0.0
+    """What a row adds, whatever its score, to a number beside those of the hats; 0: there is none."""
 
     def compressed(self, score: float | FloatArray) -> FloatArray:
         """The score as the Gaussian processes see it."""
@@ -123,12 +128,14 @@ class Prior:
     """Factor of tanh δ in the mean of α."""
     level_drift: tuple[float, float] = (0.0, 0.0)
     """Factors of δ in the mean and in the standard deviation of b."""
-    bend: tuple[float, float] = (0.3, 1.5)
+    bend: Scale = (0.3, 1.5)
     """Standard deviation and length scale of f."""
     density: tuple[float, float] | FloatArray = (1.5, 3.0)
     """What ρ varies around: centre and width of a bell, or a density on the grid."""
-    roughness: tuple[float, float] = (1.5, 1.5)
+    roughness: Scale = (1.5, 1.5)
     """Standard deviation and length scale of log ρ around it."""
+    trend: Scale = (0.0, 5.0)
+    """The same of a slower one beside it: many classifiers have no rows in most places."""
     ends: tuple[float, float] = (0.0, 2.5)
     """Standard deviations of log ρ at the lowest and at the highest score of the grid, where all
     rows beyond are counted as well."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
-from privcal.kernel import confidence, log_odds
+from privcal.kernel import MAX_TEMPERATURE, MIN_TEMPERATURE, confidence, log_odds
 from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap, RiskMap
 from privcal.queries import EventHats, Hats
 from privcal.scores import FloatArray, Scores
@@ -22,8 +22,12 @@ from privcal.sketch.prior import Frame
 MIN_PUBLIC = 50
 """Fewer clean rows say too little about a temperature."""
 
-_BOUNDS = (0.05, 20.0)
+_BOUNDS = (MIN_TEMPERATURE, MAX_TEMPERATURE)
 _KNOTS = 16
+_OWN_SPREAD = 0.6
+"""How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
+scatter among public rows."""
+
 _KERNEL = 0.5
 """The width of the kernel with which the density of public scores is smoothed."""
 
@@ -45,6 +49,9 @@ class SketchReader:
     """The class whose risk it is about; None where it is about being correct."""
     public: Scores | None = None
     """The public rows it was fitted to."""
+    own_spread: float = 0.0
+    """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
+    log-odds."""
 
     @classmethod
     def of(
@@ -115,11 +122,15 @@ class SketchReader:
                 RiskMap(m.temperature, m.scores, m.log_odds, m.directions, event=self.event)
                 for m in maps
             ]
-        for run in (~posterior.informative).nonzero()[0]:
-            maps[run] = maps[run].with_provenance(note=PRIOR_ONLY)
+        alone, drowned = posterior.left_alone, ~posterior.informative
+        for run in (alone | drowned).nonzero()[0]:
+            said = ((drowned[run], PRIOR_ONLY), (alone[run], LEFT_ALONE))
+            maps[run] = maps[run].with_provenance(note="; ".join(text for so, text in said if so))
         if posterior.unchanged is not None:
-            for run in posterior.left_alone.nonzero()[0]:
-                maps[run] = maps[run].with_provenance(note=LEFT_ALONE)
+            before = posterior.mixture.unchanged
+            for map, after in zip(maps, posterior.unchanged.tolist(), strict=True):
+                # In place: these are new, and a study has too many to make each of them twice.
+                map.provenance.update(unchanged=after, unchanged_before=before)
         return maps
 
 
@@ -201,12 +212,14 @@ class _Public:
             density=_density(s, frame),
             event=self.event is not None,
         )
+        own = self._own(grid)
         return SketchReader(
             Mixture(frame, cases, leave_alone),
             self.temperature,
-            sigmoid(self._own(grid)),
+            sigmoid(own),
             self.event,
             public,
+            own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
         )
 
     def _own(self, grid: FloatArray) -> FloatArray:
@@ -218,6 +231,12 @@ class _Public:
         if classes == 2:
             return self.temperature * grid
         return _smooth(self.s, sigmoid(log_odds(outputs, 1.0, of=self.event)), grid)
+
+    def _scatter(self, own: FloatArray) -> float:
+        """How far public rows' log-odds at T = 1 typically are from `own`, where that matters."""
+        away = log_odds(self.scores.outputs, 1.0, of=self.event) - own
+        weight = sigmoid(own) * sigmoid(-own)
+        return float(np.sqrt(weight @ away**2 / weight.sum()))
 
     @property
     def _target(self) -> FloatArray:

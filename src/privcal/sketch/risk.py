@@ -59,6 +59,10 @@ class RiskEvaluation:
     """False where the noise drowned the data: these are only what was believed beforehand."""
     unchanged: float | None
     """The probability that nothing changed; None where that was not thought of."""
+    unchanged_before: float | None
+    """The same before anybody was asked."""
+    left_alone: bool
+    """Whether the map leaves the model as it is, because it may well be that nothing changed."""
     prevalence: Estimate
     """The share of rows for which the event was so."""
     risk_before: Estimate
@@ -90,6 +94,8 @@ class RiskEvaluation:
             "event": self.event,
             "clear": self.informative,
             "unchanged": self.unchanged,
+            "unchanged_before": self.unchanged_before,
+            "left_alone": self.left_alone,
             "auroc": None,
             **{name: asdict(value) for name, value in self.estimates().items()},
             "calibration": {k: v.tolist() for k, v in vars(self.band).items()},
@@ -113,6 +119,8 @@ def evaluate_risk(
         event=reader.event,
         informative=draws.informative,
         unchanged=draws.unchanged,
+        unchanged_before=draws.unchanged_before,
+        left_alone=draws.left_alone,
         prevalence=Estimate.of(prevalence),
         risk_before=Estimate.of(density @ own),
         risk_after=Estimate.of(density @ after),

@@ -35,6 +35,8 @@ from privcal.version import __version__
 FORMAT = "privcal-sketch"
 VERSION = 2
 
+_SAME_KNOTS = "; sketches that shall be merged are taken with equally many hats (--option hats=N)"
+
 _SAME_TEMPERATURE = 1e-5
 """Relative difference of equal temperatures: a fit is good to 1e-6, and its last digits depend on
 the machine."""
@@ -277,21 +279,28 @@ class Sketch:
             "sources": len(self.nano_spent),
             "answers": len(self.answers),
             "model": self.model,
-            "note": map.note,
-            "unchanged": None if posterior.unchanged is None else float(posterior.unchanged[0]),
             "privcal": __version__,
         }
         known = {name: fact for name, fact in facts.items() if fact not in (None, {})}
         return Fitted(map.with_provenance(**known), posterior, reader)
 
     def evaluate(
-        self, public: Scores | None = None, map: CurveMap | None = None, bins: int = 15
+        self,
+        public: Scores | None = None,
+        map: CurveMap | None = None,
+        bins: int = 15,
+        *,
+        unchanged: float | None = None,
+        leave_alone: bool | None = None,
     ) -> PrivateEvaluation | RiskEvaluation:
         """How good confidence is on the hidden rows before and after `map`: an estimate.
 
-        Of a sketch of an event: how good its risk is (`RiskEvaluation`). `public` are the scores that the sketch was taken with; the ECE has `bins` bins.
+        Of a sketch of an event: how good its risk is (`RiskEvaluation`). `public` are the scores
+        that the sketch was taken with, `unchanged` and `leave_alone` are as in `fit`; the ECE has
+        `bins` bins.
         """
-        return self.fit(public).evaluate(map, bins)
+        fitted = self.fit(public, unchanged=unchanged, leave_alone=leave_alone)
+        return fitted.evaluate(map, bins)
 
     def _reader(
         self, public: Scores | None, unchanged: float | None, leave_alone: bool | None
@@ -424,7 +433,7 @@ def _check_same_question(first: Sketch, other: Sketch) -> None:
         if ours != theirs:
             raise InputError(
                 f"sketches of different queries cannot be merged: {f.name} is {_text(ours)} in "
-                f"one and {_text(theirs)} in the other"
+                f"one and {_text(theirs)} in the other" + (_SAME_KNOTS if f.name == "knots" else "")
             )
     if first.model != other.model:
         ours, theirs = (repr(s.model) if s.model else "no model's name" for s in (first, other))
