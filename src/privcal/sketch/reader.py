@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -50,11 +50,16 @@ class SketchReader:
     """The confidence at T = 1 of rows with the scores of the model's grid."""
     event: int | None = None
     """The class whose risk it is about; None where it is about being correct."""
-    public: Scores | None = None
-    """The public rows it was fitted to."""
+    fitted: Public | None = None
+    """The public rows it was made with."""
     own_spread: float = 0.0
     """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
     log-odds."""
+
+    @property
+    def public(self) -> Scores | None:
+        """The public rows' scores."""
+        return None if self.fitted is None else self.fitted.scores
 
     @classmethod
     def of(
@@ -84,7 +89,7 @@ class SketchReader:
             knots = prior.knots(public is not None, event is not None)
         if public is None:
             return _without_public(event, knots, unchanged, leave_alone)
-        return _Public.of(public, event).reader(knots, unchanged, leave_alone)
+        return Public.of(public, event).reader(knots, unchanged, leave_alone)
 
     def reads(
         self,
@@ -101,9 +106,10 @@ class SketchReader:
 
     def at(self, knots: tuple[float, ...]) -> SketchReader:
         """The same with other knots."""
-        mixture = self.mixture
-        frame = replace(mixture.frame, knots=knots)
-        return replace(self, mixture=Mixture(frame, mixture.cases, mixture.leave_alone))
+        believed = self.mixture.unchanged, self.mixture.leave_alone
+        if self.fitted is None:
+            return _without_public(self.event, knots, *believed)
+        return self.fitted.reader(knots, *believed)
 
     @property
     def query(self) -> Hats:
@@ -188,7 +194,7 @@ def _frame(
 
 
 @dataclass(frozen=True, eq=False)
-class _Public:
+class Public:
     """Public rows, fitted."""
 
     scores: Scores
@@ -197,7 +203,7 @@ class _Public:
     event: int | None
 
     @classmethod
-    def of(cls, public: Scores, event: int | None) -> _Public:
+    def of(cls, public: Scores, event: int | None) -> Public:
         if not isinstance(public, Scores):
             raise InputError(f"public must be Scores, not {type(public).__name__}")
         if len(public) < MIN_PUBLIC:
@@ -250,7 +256,7 @@ class _Public:
             self.temperature,
             sigmoid(own),
             self.event,
-            public,
+            self,
             own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
         )
 
