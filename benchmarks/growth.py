@@ -142,7 +142,7 @@ def _read_many(runs: int) -> Call:
     reader = SketchReader.of()
     rng = np.random.default_rng(0)
     averages = rng.uniform(0, 5, (runs, reader.query.length))
-    return lambda: reader.read(averages, 50, 0.05).maps(reader.temperature)
+    return lambda: reader.maps(reader.read(averages, 50, 0.05))
 
 
 def _study(folder: Path, doubled: str, size: int) -> Call:

@@ -181,7 +181,7 @@ def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
         "intercept": recalibration(odds, scores.labels, free_slope=False)[0],
         "slope": recalibration(odds, scores.labels)[1],
         "drowned": float(map.informative is False),
-        "left_alone": float(map.provenance.get("note") == LEFT_ALONE),
+        "left_alone": float(LEFT_ALONE in map.provenance.get("note", "")),
     }
 
 
@@ -418,7 +418,7 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
             *("calibrate", data, "--source-column", "hospital", "--policy", policy),
             *("--new-ledger", "--person", "person", "--ledger-dir", ledgers),
             *("--epsilon", epsilon, "--method", "sketch", "--event", EVENT),
-            *("--option", "leave_alone=true", "--json"),
+            *("--leave-alone", "--json"),
             *("--sketch", out / "icu-sketch.json", "--out", out / "icu-map.json"),
         ]
         first = told(*command, "--campaign", "spring")

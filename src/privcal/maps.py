@@ -68,6 +68,13 @@ def _percent(p: float) -> str:
     return "below 1 %" if p < 0.01 else "above 99 %" if p > 0.99 else f"{100 * p:.0f} %"
 
 
+ONE_KNOT = (
+    "nearly all rows have scores around one knot, where the map hardly tells them apart; for such a "
+    "model one-hot-binning is as good and assumes less"
+)
+"""The note in the provenance of a map for a model that gives nearly all rows the same score."""
+
+
 # --- the fields of a map in its file -------------------------------------------------------
 
 

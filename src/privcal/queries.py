@@ -541,9 +541,9 @@ class ClassHats(Query):
         cells, shares = Hats(self.temperature, self.knots)._rows(scores)
         predicted = scores.outputs.predicted[:, None]
         counted = predicted < self.classes
-        first = 2 * len(self.knots) + self.classes * scores.correct[:, None]
+        own = 2 * len(self.knots) + self.classes * scores.correct[:, None] + predicted
         return (
-            np.concatenate([cells, np.where(counted, first + predicted, 0)], axis=1),
+            np.concatenate([cells, own], axis=1),
             np.concatenate([HATS_SHARE * shares, (1 - HATS_SHARE) * counted], axis=1),
         )
 

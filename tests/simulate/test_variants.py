@@ -161,3 +161,13 @@ def test_a_stream_depends_on_its_seed_and_names_alone() -> None:
         (1, variant, "fog", 0.5),
     ):
         assert stream(*other).random(4).tolist() != first
+
+
+def test_public_rows_of_a_variant_are_written_as_their_number() -> None:
+    text = "sketch(class_offsets=true, public=2000)"
+    variant = Variant.read(text)
+    assert variant.public_rows == 2000
+    assert str(variant) == text
+    for wrong in ("sketch(public=many)", "sketch(public=0)", "acc-t(public=50)"):
+        with pytest.raises(InputError):
+            Variant.read(wrong)

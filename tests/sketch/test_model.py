@@ -681,7 +681,8 @@ def test_more_hats_where_they_pay_and_as_many_as_asked_for() -> None:
     for count, found in ((2, prior.COARSE_KNOTS), (7, prior.FINE_KNOTS)):
         assert prior.knots(True, False, 1e9, hats=count) == found
         assert prior.knots(True, False, 0.0, hats=count) == found
-    assert prior.knots(False, False, 0.0) == prior.knots(False, False) == prior.WIDE_KNOTS
+    assert prior.knots(False, False, 79.0) == prior.WIDE_COARSE_KNOTS
+    assert prior.knots(False, False, 80.0) == prior.knots(False, False) == prior.WIDE_FINE_KNOTS
     assert prior.knots(False, True, 0.0) == prior.knots(True, True) == prior.EVENT_KNOTS
     with pytest.raises(InputError, match="hats must be 2 or 7 for such a sketch, not 5"):
         prior.knots(True, False, hats=5)
@@ -738,7 +739,7 @@ def test_a_model_in_use_is_left_alone_unless_it_clearly_changed() -> None:
     sketches = []
     for error in (0.0, 2.0):
         right = np.random.default_rng(1).uniform(size=3000) < 1 / (1 + np.exp(-(s - error)))
-        shares = np.array([[hat(v, prior.WIDE_KNOTS, k) for k in range(7)] for v in s])
+        shares = np.array([[hat(v, prior.WIDE_FINE_KNOTS, k) for k in range(7)] for v in s])
         sketches.append(np.concatenate([shares[~right].sum(axis=0), shares[right].sum(axis=0)]))
     sketches.append(np.zeros(14))
     read = careful.read(np.array(sketches) / 100, 100, 2 / 100)

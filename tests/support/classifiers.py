@@ -35,7 +35,8 @@ from privcal.metrics import brier, ece
 from privcal.scores import FloatArray
 from privcal.simulate import answers
 from privcal.simulate.population import Resampled
-from privcal.sketch import SketchReader, evaluate_privately
+from privcal.sketch import evaluate_privately
+from privcal.sketch.evaluation import Estimate
 from privcal.sketch.noise import noise_variance
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -126,7 +127,8 @@ class Found:
     ece: dict[str, float]
     """The ECE on unseen rows by method; "left alone" is none."""
     covered: dict[str, float]
-    """How often the 95 % interval of each estimate holds what is true of the hidden rows."""
+    """How often the 95 % interval of each estimate, as it is printed, to three digits, holds what
+    is true of the hidden rows."""
     said: dict[str, float]
     """The estimates, on average."""
     true: dict[str, float]
@@ -156,7 +158,7 @@ def measure(
     def run(method: methods.Method) -> Sequence[Map]:
         rng = np.random.default_rng(seed)
         drawn = population.draw(rng, runs, sources * rows)
-        return answers.run(method, drawn, sources, epsilon, rng)
+        return answers.run(method, drawn, sources, epsilon, rng, rows_per_source=rows)
 
     errors = {"left alone": ece(confidence(unseen.outputs, 1.0), unseen.correct)}
     for name in ("sketch", *compared):
@@ -164,9 +166,9 @@ def measure(
         errors[name] = float(np.mean([ece(m.confidence(unseen), unseen.correct) for m in maps]))
         if name == "sketch":
             ours = maps
-    listening = _Listening(sketch.reader)
+    listening = _Listening(sketch)
     run(listening)
-    reader, posterior = sketch.reader, listening.posterior
+    reader, posterior = listening.heard
     estimates, truths = [], []
     for number, map in enumerate(ours):
         estimates.append(evaluate_privately(posterior, reader, run=number).estimates())
@@ -175,11 +177,7 @@ def measure(
     return Found(
         errors,
         {
-            k: float(
-                np.mean(
-                    [e[k].low <= t[k] <= e[k].high for e, t in zip(estimates, truths, strict=True)]
-                )
-            )
+            k: float(np.mean([_holds(e[k], t[k]) for e, t in zip(estimates, truths, strict=True)]))
             for k in names
         },
         {k: float(np.mean([e[k].value for e in estimates])) for k in names},
@@ -188,18 +186,21 @@ def measure(
     )
 
 
-@dataclass(frozen=True, eq=False)
+def _holds(said: Estimate, true: float) -> bool:
+    return round(said.low, 3) <= round(true, 3) <= round(said.high, 3)
+
+
 class _Listening(methods.Method):
     """A sketch that keeps what it read."""
 
-    reader: SketchReader
+    def __init__(self, sketch: SketchMethod) -> None:
+        self.sketch = sketch
 
     def run(self, batch: Batch) -> Rounds:
-        history = yield [Ask(self.reader.query, batch.nano_epsilon)]
+        reader = self.sketch.reader(batch)
+        history = yield [Ask(reader.query, batch.nano_epsilon)]
         variance = noise_variance([(batch.nano_epsilon, 1)] * history.sources)
-        object.__setattr__(
-            self, "posterior", self.reader.read(history[0], history.sources, variance)
-        )
+        self.heard = reader, reader.read(history[0], history.sources, variance)
         return []
 
 

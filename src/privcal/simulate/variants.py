@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcal import methods
+from privcal.checks import whole
 from privcal.methods.options import written
 
 UNCALIBRATED = "uncalibrated"
@@ -37,6 +38,8 @@ class Variant:
 
         >>> Variant.read("acc-t(bounds=0.5,6, iterations=4)")
         Variant(method='acc-t', options=(('bounds', (0.5, 6.0)), ('iterations', 4)))
+
+        Public rows are told by their number: `sketch(public=2000)`.
         """
         method, bracket, inner = text.partition("(")
         if not bracket or not inner.endswith(")"):
@@ -47,7 +50,13 @@ class Variant:
                 options[-1] += f",{part}"  # a comma within a value
             else:
                 options.append(part)
-        return cls(method, tuple(methods.parse_options(method, options).items()))
+        public = [option for option in options if option.partition("=")[0].strip() == PUBLIC]
+        given = methods.parse_options(method, [o for o in options if o not in public])
+        if public and takes_public(method):  # of rows, a text can say only how many
+            given[PUBLIC] = whole("public", _number(public[-1].partition("=")[2].strip()), 1)
+        elif public:
+            methods.parse_options(method, public)  # says what is wrong
+        return cls(method, tuple(given.items()))
 
     @property
     def names(self) -> list[str]:
@@ -76,3 +85,7 @@ def with_public(method: str, rows: int) -> Variant:
 def takes_public(method: str) -> bool:
     """Whether a registered method has a use for public rows."""
     return methods.find(method).takes_public
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text

@@ -12,9 +12,9 @@ import numpy as np
 from privcal.errors import InputError
 from privcal.fit import fit_temperature
 from privcal.kernel import MAX_TEMPERATURE, MIN_TEMPERATURE, confidence, log_odds
-from privcal.maps import LEFT_ALONE, PRIOR_ONLY, CurveMap, RiskMap
+from privcal.maps import LEFT_ALONE, ONE_KNOT, PRIOR_ONLY, CurveMap, RiskMap
 from privcal.queries import EventHats, Hats
-from privcal.scores import FloatArray, Scores
+from privcal.scores import LEAST, BoolArray, FloatArray, Scores
 from privcal.sketch import prior
 from privcal.sketch.model import Mixture, Posterior, sigmoid
 from privcal.sketch.prior import Frame
@@ -27,6 +27,9 @@ _KNOTS = 16
 _OWN_SPREAD = 0.6
 """How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
 scatter among public rows."""
+
+_ELSEWHERE = 0.2
+"""If fewer of the rows than this share are elsewhere, nearly all are around one knot."""
 
 _KERNEL = 0.5
 """The width of the kernel with which the density of public scores is smoothed."""
@@ -122,9 +125,17 @@ class SketchReader:
                 RiskMap(m.temperature, m.scores, m.log_odds, m.directions, event=self.event)
                 for m in maps
             ]
-        alone, drowned = posterior.left_alone, ~posterior.informative
-        for run in (alone | drowned).nonzero()[0]:
-            said = ((drowned[run], PRIOR_ONLY), (alone[run], LEFT_ALONE))
+        alone, drowned, crowded = (
+            posterior.left_alone,
+            ~posterior.informative,
+            self._crowded(posterior),
+        )
+        for run in (alone | drowned | crowded).nonzero()[0]:
+            said = (
+                (drowned[run], PRIOR_ONLY),
+                (alone[run], LEFT_ALONE),
+                (crowded[run], ONE_KNOT),
+            )
             maps[run] = maps[run].with_provenance(note="; ".join(text for so, text in said if so))
         if posterior.unchanged is not None:
             before = posterior.mixture.unchanged
@@ -132,6 +143,21 @@ class SketchReader:
                 # In place: these are new, and a study has too many to make each of them twice.
                 map.provenance.update(unchanged=after, unchanged_before=before)
         return maps
+
+    def _crowded(self, posterior: Posterior) -> BoolArray:
+        """Where nearly all rows were seen around one knot, and the noise does not leave that open.
+
+        Two hats tell a level and a slope; there it is nothing to be minded. Of an event most rows
+        are far from it, as they should be.
+        """
+        seen, hats = posterior.seen, len(self.mixture.frame.knots)
+        rows = seen.values[:, :hats] + seen.values[:, hats:]
+        if hats == 2 or self.event is not None:
+            return np.zeros(len(rows), bool)
+        total = rows.sum(axis=1)
+        noise = math.sqrt(2 * (hats - 1) * seen.noise_variance)
+        few = total - rows.max(axis=1) + noise < _ELSEWHERE * total
+        return np.asarray(few & posterior.informative)
 
 
 @cache
@@ -143,16 +169,22 @@ def _without_public(
     return SketchReader(Mixture(frame, cases, leave_alone), 1.0, sigmoid(frame.grid), event)
 
 
-def _frame(knots: tuple[float, ...], classes: int | None, event: int | None) -> Frame:
+def _frame(
+    knots: tuple[float, ...], classes: int | None, event: int | None, certain: float = math.inf
+) -> Frame:
     """`classes`: of the public rows, where there are some.
 
-    No score is below that of equal probabilities, −log(classes − 1).
+    No score is below that of equal probabilities, −log(classes − 1), and none above that of a row
+    of which the model is certain. Beyond the last knot nothing tells scores apart, so the grid ends
+    there; but two hats leave the whole shape to the prior.
     """
     if event is not None:
-        return Frame(knots, low=knots[0], high=knots[-1], bulk=4.0)
+        return Frame(knots, max(knots[0], -certain), min(knots[-1], certain), bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
-    return Frame(knots, low=max(-6.0, -math.log(max(classes - 1, 1))), high=12.0, bulk=20.0)
+    low = max(-6.0, -math.log(max(classes - 1, 1)))
+    high = 12.0 if len(knots) == 2 else knots[-1]
+    return Frame(knots, low, max(min(high, certain), low + 5.0), bulk=20.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +233,7 @@ class _Public:
 
     def reader(self, knots: tuple[float, ...], unchanged: float, leave_alone: bool) -> SketchReader:
         public = self.scores
-        frame = _frame(knots, public.classes, self.event)
+        frame = _frame(knots, public.classes, self.event, self._certain)
         grid = frame.grid
         s = np.clip(self.s, frame.low, frame.high)
         cases = prior.cases_with_public(
@@ -237,6 +269,14 @@ class _Public:
         away = log_odds(self.scores.outputs, 1.0, of=self.event) - own
         weight = sigmoid(own) * sigmoid(-own)
         return float(np.sqrt(weight @ away**2 / weight.sum()))
+
+    @property
+    def _certain(self) -> float:
+        """The score of a row that is given a probability of 1; of logits there is no such."""
+        if self.scores.outputs.kind == "logits":
+            return math.inf
+        rivals = max(self.scores.classes - 1, 1)
+        return -math.log(LEAST) / self.temperature - math.log(rivals)
 
     @property
     def _target(self) -> FloatArray:

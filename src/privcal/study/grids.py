@@ -134,7 +134,8 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
     """What a study runs: the methods named, or all of them; for `factors`, its variants.
 
     A name may carry options, as `acc-t(bounds=0.5,6)`: such variants come last, as they were named.
-    With public rows, a method that has a use for them runs without them and with them.
+    With public rows, a method that has a use for them runs without them and with them; one with
+    options, with them where it says so: `sketch(class_offsets=true, public=2000)`.
     """
     if grid == FACTORS:
         every = [*FACTOR_VARIANTS, *(Variant(name) for name in (UNCALIBRATED, *OWN_FITS))]
@@ -152,7 +153,13 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
             chosen.append(with_public(name, public_rows))
     with_options = [variant for variant in dict.fromkeys(named) if variant.options]
     for variant in with_options:
-        make(variant)  # whatever is wrong with its options is said now
+        if variant.public_rows not in (None, public_rows):
+            raise InputError(
+                f"{variant} takes {variant.public_rows:,} public rows, and the study sets aside "
+                f"{public_rows:,}: give the same number to both"
+            )
+        if variant.public_rows is None:
+            make(variant)  # whatever is wrong with its options is said now
     return chosen + with_options
 
 
