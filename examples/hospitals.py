@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ from privcal.cli.console import note, progress_bar
 from privcal.errors import InputError
 from privcal.evaluation import evaluate
 from privcal.fit import Objective
-from privcal.maps import Map, TemperatureMap
+from privcal.maps import LEFT_ALONE, Map, RiskMap, TemperatureMap
 from privcal.methods.search import TemperatureSearch
 from privcal.plots import save_figure
 from privcal.readers import read_sources
@@ -51,15 +51,26 @@ BESIDE = "for comparison"
 
 ASKS = [name for name in privcal.methods.names() if name not in ("uncalibrated", "one-source")]
 OBJECTIVES: dict[str, Objective] = {"acc-t": "accuracy", "nll-t": "nll", "ece-t": "ece"}
-FEW = ["acc-t", "one-hot-binning", "sketch"]
-"""Methods that show what a larger share of one person costs; the others suffer no less."""
-
 NO_SIGNAL = 1e-3
 """An ε so small that there is nothing but noise: a search over temperatures from 0.5 to 3 ends
 somewhere, and that may happen to be a good place."""
 
 GROUPS = 8
 """Calibration curves: eighths of the test patients, by the model's own risk."""
+
+EVENT = 1
+"""The class whose risk a clinician wants to know: death, disease."""
+
+RISK, ALONE, BOTH = "sketch, risk", "sketch, leave alone", "sketch, risk, leave alone"
+VARIANTS: dict[str, dict[str, Any]] = {
+    ALONE: {"leave_alone": True},
+    RISK: {"event": EVENT},
+    BOTH: {"event": EVENT, "leave_alone": True},
+}
+"""The sketch, asked otherwise."""
+
+FEW_ROWS = 30
+"""Own rows with which a hospital refines the shared map, beside all that it has."""
 
 OPEN = 10
 """Hospitals whose rows the calibrator may look at, in the setting that has some."""
@@ -83,11 +94,12 @@ NEVER_ZERO = ("trestbps", "chol")
 
 @dataclass
 class Record:
-    """Every run's measures, and its calibration curve."""
+    """Every run's measures, its calibration curve, and what a sketch of a risk itself estimated."""
 
     advance: Callable[[], None]
     runs: list[dict[str, Any]] = field(default_factory=list)
     curves: list[dict[str, Any]] = field(default_factory=list)
+    estimates: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -122,19 +134,35 @@ class Record:
         methods: Sequence[str] = ASKS,
         label: str = "",
         **options: Any,
-    ) -> None:
-        """Every method at every ε, each in a world of its own: nobody was asked before."""
+    ) -> dict[float, Map]:
+        """Every method at every ε, each in a world of its own: nobody was asked before.
+
+        Returns the last method's maps.
+        """
+        maps = {}
         for method in methods:
             for epsilon in EPSILONS:
                 policy = privcal.Policy(epsilon=epsilon, rows_per_person=rows_per_person)
                 asked = [privcal.Source(s, policy, name=n, ledger=None) for n, s in sources.items()]
                 result = privcal.calibrate(asked, method, epsilon, **options)
+                maps[epsilon] = result.map
                 self.add(split, setting, label or method, epsilon, result.map, test)
+                if label == RISK:
+                    assert result.sketch is not None
+                    found = result.sketch.evaluate().estimates()
+                    truth = risk_measures(together(list(sources.values())), result.map)
+                    key = {"split": split, "setting": setting, "epsilon": epsilon}
+                    self.estimates += [
+                        {**key, "measure": name, **asdict(estimate), "truth": truth[name]}
+                        for name, estimate in found.items()
+                    ]
                 self.advance()
+        return maps
 
 
 def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
     found = evaluate(scores, map)
+    odds = log_odds(risk)
     return {
         "rows": found.rows,
         "ece": found.ece,
@@ -148,8 +176,70 @@ def measures(map: Map, scores: Scores, risk: FloatArray) -> dict[str, float]:
         "risk": float(risk.mean()),
         "outcome": float(scores.labels.mean()),
         "risk_gap": float(risk.mean() - scores.labels.mean()),
+        "risk_ece": privcal.ece(risk, scores.labels == EVENT),
+        "observed_expected": float(scores.labels.mean() / risk.mean()),
+        "intercept": recalibration(odds, scores.labels, free_slope=False)[0],
+        "slope": recalibration(odds, scores.labels)[1],
         "drowned": float(map.informative is False),
+        "left_alone": float(map.provenance.get("note") == LEFT_ALONE),
     }
+
+
+def risk_measures(scores: Scores, map: Map) -> dict[str, float]:
+    """On these rows, exactly, what a sketch of a risk estimates of the rows it has not seen."""
+    found = {"prevalence": float((scores.labels == EVENT).mean())}
+    before = TemperatureMap(1.0).predict_proba(scores)[:, EVENT]
+    for when, risk in (("before", before), ("after", map.predict_proba(scores)[:, EVENT])):
+        odds = log_odds(risk)
+        found |= {
+            f"risk_{when}": float(risk.mean()),
+            f"observed_expected_{when}": found["prevalence"] / float(risk.mean()),
+            f"intercept_{when}": recalibration(odds, scores.labels, free_slope=False)[0],
+            f"slope_{when}": recalibration(odds, scores.labels)[1],
+            f"brier_{when}": float(np.mean((risk - scores.labels) ** 2)),
+        }
+    return found | {"auroc": auroc(before, scores.labels)}
+
+
+def log_odds(p: FloatArray) -> FloatArray:
+    p = np.clip(p, 1e-9, 1 - 1e-9)
+    return np.asarray(np.log(p / (1 - p)))
+
+
+def recalibration(
+    odds: FloatArray, labels: IntArray, free_slope: bool = True
+) -> tuple[float, float]:
+    """Intercept and slope of the outcome on a risk's log-odds: 0 and 1 where it is right.
+
+    Without a free slope, the intercept is what the log-odds lack on the whole.
+    """
+    x = np.column_stack([np.ones(len(odds)), odds])
+    weights = np.array([0.0, 1.0])
+    free = np.array([True, free_slope])
+    for _ in range(50):  # Newton's steps
+        p = 1 / (1 + np.exp(-x @ weights))
+        curvature = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
+        step = np.linalg.solve(curvature[free][:, free], (x.T @ (labels - p))[free])
+        weights[free] += step / max(1.0, np.abs(step).max())
+        if np.abs(step).max() < 1e-8:
+            break
+    return float(weights[0]), float(weights[1])
+
+
+def logistic(scores: Scores) -> RiskMap:
+    """What a statistician would do with these rows, without privacy: intercept and slope."""
+    odds = log_odds(TemperatureMap(1.0).predict_proba(scores)[:, EVENT])
+    intercept, slope = recalibration(odds, scores.labels)
+    ends = (-10.0, 10.0)
+    line = tuple(intercept + max(slope, 1e-3) * end for end in ends)
+    return RiskMap(1.0, ends, line, event=EVENT, private=False)
+
+
+def auroc(risk: FloatArray, labels: IntArray) -> float:
+    """How often a patient with the event has a higher risk than one without; ties count half."""
+    yes, no = risk[labels == EVENT], np.sort(risk[labels != EVENT])
+    below = (np.searchsorted(no, yes) + np.searchsorted(no, yes, side="right")) / 2
+    return float(below.mean() / len(no))
 
 
 def curve(scores: Scores, risk: FloatArray) -> Iterator[dict[str, float]]:
@@ -257,7 +347,8 @@ class Icu:
             test = {"all": together([self.hospitals[name] for name in order[half:]])}
             without_asking(record, split, mine, test, rng)
             record.ask(split, "hospitals", mine, test)
-            options: dict[str, Any] = {"rows_per_person": 3, "methods": FEW}
+            variants(record, split, "hospitals", mine, test)
+            options: dict[str, Any] = {"rows_per_person": 3, "methods": ["sketch"]}
             record.ask(split, "hospitals, 3 rows per person", mine, test, **options)
             opened, others = order[:OPEN], {n: mine[n] for n in order[OPEN:half]}
             public = together([self.hospitals[n] for n in opened])
@@ -270,6 +361,21 @@ class Icu:
                 offices.setdefault(self.region[name], []).append(mine[name])
             regional = {name: together(parts) for name, parts in offices.items()}
             record.ask(split, "regional offices", regional, test)
+            variants(record, split, "regional offices", regional, test)
+
+
+def variants(
+    record: Record,
+    split: int,
+    setting: str,
+    sources: dict[str, Scores],
+    test: dict[str, Scores],
+) -> dict[str, dict[float, Map]]:
+    """The sketch, asked otherwise: the maps by label and ε."""
+    return {
+        label: record.ask(split, setting, sources, test, methods=["sketch"], label=label, **options)
+        for label, options in VARIANTS.items()
+    }
 
 
 OPENED = f"hospitals, {OPEN} of them open"
@@ -295,6 +401,9 @@ def without_asking(
     pooled = together(list(sources.values()))
     for method in ASKS:
         record.add(split, BESIDE, method, EXACT, exact(method, pooled), test)
+    for label, options in VARIANTS.items():
+        record.add(split, BESIDE, label, EXACT, exact("sketch", pooled, **options), test)
+    record.add(split, BESIDE, "intercept and slope", EXACT, logistic(pooled), test)
 
 
 def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
@@ -308,7 +417,8 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
         command = [
             *("calibrate", data, "--source-column", "hospital", "--policy", policy),
             *("--new-ledger", "--person", "person", "--ledger-dir", ledgers),
-            *("--epsilon", epsilon, "--method", "sketch", "--json"),
+            *("--epsilon", epsilon, "--method", "sketch", "--event", EVENT),
+            *("--option", "leave_alone=true", "--json"),
             *("--sketch", out / "icu-sketch.json", "--out", out / "icu-map.json"),
         ]
         first = told(*command, "--campaign", "spring")
@@ -327,9 +437,11 @@ def durable(icu: Icu, out: Path, epsilon: float = 1.0) -> dict[str, Any]:
         "estimated_privately": {
             k: v
             for k, v in first["evaluation"].items()
-            if k in ("clear", "measured") or (isinstance(v, dict) and "value" in v)
+            if k in ("clear", "unchanged") or (isinstance(v, dict) and "value" in v)
         },
-        "measured": evaluate(together(list(icu.hospitals.values()))).to_dict(),
+        "measured": risk_measures(
+            together(list(icu.hospitals.values())), privcal.load_map(out / "icu-map.json")
+        ),
     }
 
 
@@ -391,15 +503,42 @@ class Heart:
             }
             for setting, asked in (("three hospitals", sources), ("clinics", clinics)):
                 record.ask(split, setting, asked, test)
+                shared = variants(record, split, setting, asked, test)[RISK]
+                if asked is sources:
+                    at_home(record, split, setting, shared, sources, test)
                 if usable(public):
-                    name = "sketch + public"
-                    with_rows: dict[str, Any] = {"methods": ["sketch"], "public": public}
-                    record.ask(split, setting, asked, test, label=name, **with_rows)
+                    for name, options in (("sketch", {}), (RISK, VARIANTS[RISK])):
+                        more = {"methods": ["sketch"], "public": public, **options}
+                        record.ask(split, setting, asked, test, label=f"{name} + public", **more)
             if usable(public):
                 record.add(split, BESIDE, "prior + public", NOTHING, prior_map(public), test)
                 pooled = together(list(sources.values()))
-                fitted = exact("sketch", pooled, public=public)
-                record.add(split, BESIDE, "sketch + public", EXACT, fitted, test)
+                for name, options in (("sketch", {}), (RISK, VARIANTS[RISK])):
+                    fitted = exact("sketch", pooled, public=public, **options)
+                    record.add(split, BESIDE, f"{name} + public", EXACT, fitted, test)
+
+
+def at_home(
+    record: Record,
+    split: int,
+    setting: str,
+    shared: dict[float, Map],
+    sources: dict[str, Scores],
+    test: dict[str, Scores],
+) -> None:
+    """Each hospital refines the shared map with its own rows, and tests it on its own others."""
+    for name, own in sources.items():
+        if len(own) < FEW_ROWS:
+            continue
+        there = {name: test[name]}
+        for words, rows in (
+            (f"{FEW_ROWS} own rows", own.take(np.arange(FEW_ROWS))),
+            ("own rows", own),
+        ):
+            record.add(split, BESIDE, f"{words} alone", NOTHING, logistic(rows), there)
+            for epsilon, map in shared.items():
+                refined = privcal.refine(map, rows)
+                record.add(split, setting, f"refined with {words}", epsilon, refined, there)
 
 
 def dealt(rows: int) -> list[IntArray]:
@@ -481,7 +620,12 @@ NAMES = {
     "aurc": "AURC",
     "confidence_gap": "mean confidence − accuracy",
     "risk_gap": "mean predicted risk − outcome",
+    "risk_ece": "ECE of the risk, 15 bins of equal width",
+    "observed_expected": "observed / expected",
+    "intercept": "calibration intercept",
+    "slope": "calibration slope",
 }
+AT_A_HOSPITAL = ("ece", "brier", "risk_gap", "risk_ece")
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:
@@ -503,7 +647,10 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.group_by("where", "setting", "method", "epsilon", maintain_order=True).agg(
         pl.len().alias("splits"),
         *spread,
-        pl.col("confidence", "accuracy", "risk", "outcome", "ece_debiased", "drowned").mean(),
+        pl.col(
+            *("confidence", "accuracy", "risk", "outcome"),
+            *("ece_debiased", "drowned", "left_alone"),
+        ).mean(),
         (pl.col("ece") < pl.col("ece_before")).mean().alias("better_ece"),
         (pl.col("brier") < pl.col("brier_before")).mean().alias("better_brier"),
     )
@@ -530,7 +677,26 @@ def _cell(row: dict[str, Any], measure: str) -> str:
     return f"{row[measure]:.3f} ({row[measure + '_low']:.3f} to {row[measure + '_high']:.3f})"
 
 
-def report(runs: pl.DataFrame, title: str) -> str:
+def judged(estimates: pl.DataFrame) -> str:
+    """How near the estimates of a sketch came to what its rows say exactly."""
+    missed = (pl.col("value") - pl.col("truth")).abs()
+    found = estimates.group_by("setting", "measure", "epsilon", maintain_order=True).agg(
+        pl.col("truth", "value").mean(),
+        missed.mean().alias("missed"),
+        (pl.col("high") - pl.col("low")).mean().alias("width"),
+        pl.col("truth").is_between(pl.col("low"), pl.col("high")).mean().alias("covered"),
+        pl.len().alias("shown"),
+    )
+    lines = ["| | ε | measured | estimated | off by | width | covered | of |", "|---" * 8 + "|"]
+    lines += [
+        f"| {r['setting']}: {r['measure']} | {r['epsilon']:g} | {r['truth']:.3f} | {r['value']:.3f} "
+        f"| {r['missed']:.3f} | {r['width']:.3f} | {r['covered']:.0%} | {r['shown']} |"
+        for r in found.to_dicts()
+    ]
+    return "\n".join(lines)
+
+
+def report(runs: pl.DataFrame, estimates: pl.DataFrame, title: str) -> str:
     found = summary(runs)
     parts = [f"# {title}"]
     chance = runs["floor"].drop_nulls().to_numpy()
@@ -541,12 +707,13 @@ def report(runs: pl.DataFrame, title: str) -> str:
         if setting == BESIDE:
             continue
         for where in wheres:
-            for measure in NAMES if where == "all" else ("confidence_gap", "risk_gap", "brier"):
+            for measure in NAMES if where == "all" else AT_A_HOSPITAL:
                 table = markdown(found, setting, measure, where)
                 parts += [f"## {setting}, {where}: {NAMES[measure]}", table]
         for measure, words in (("better_ece", "ECE"), ("better_brier", "Brier score")):
             table = markdown(found, setting, measure)
             parts += [f"## {setting}: splits with a lower {words} than left alone", table]
+    parts += ["## What a sketch of the risk says of itself, with 95 % intervals", judged(estimates)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -558,6 +725,8 @@ class Picture:
     """Calibration curves: methods and their ε."""
     compared: tuple[tuple[str, str, str], ...]
     """The last panel: its label, setting and method."""
+    measure: str
+    """What the last panel shows of them."""
     risk: str
     root: bool
     """Whether small risks need room: axes by the square root."""
@@ -583,10 +752,11 @@ class Picture:
             axis.set_title(f"{NAMES[measure]}: {self.setting}", fontsize=10)
         for place, (label, setting, method) in enumerate(self.compared):
             self._line(
-                right, found, setting, method, "ece", label, place, len(self.compared), False
+                right, found, setting, method, self.measure, label, place, len(self.compared), False
             )
-        self._level(right, found, "ece")
-        right.set_title("ECE: who holds the data, and what counts", fontsize=10)
+        self._level(right, found, self.measure)
+        what = NAMES[self.measure].partition(",")[0]
+        right.set_title(f"{what}: who holds the data, and what is asked", fontsize=10)
         for part, axis, columns in ((both, left, 5), (third, right, 2)):
             legend = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
             part.legend(*axis.get_legend_handles_labels(), **legend, ncols=columns)
@@ -636,7 +806,7 @@ class Picture:
         suffix = (
             "no privacy" if epsilon == EXACT else f"ε = {epsilon:g}" if epsilon else "asks nobody"
         )
-        axis.set_title(f"{method}, {suffix}", fontsize=10)
+        axis.set_title(f"{method}, {suffix}", fontsize=9)
 
     def _line(
         self,
@@ -657,13 +827,17 @@ class Picture:
         ).sort("epsilon")
         if row.is_empty():
             return
-        x = row["epsilon"].to_numpy() * 1.06 ** (place - (of - 1) / 2)  # side by side
+        x = row["epsilon"].to_numpy() * 1.03 ** (place - (of - 1) / 2)  # side by side
         y = row[measure].to_numpy()
         bars = np.maximum(
             [y - row[f"{measure}_low"].to_numpy(), row[f"{measure}_high"].to_numpy() - y], 0
         )
         plain = method.removesuffix(" + public")
-        look = styles([Variant(plain)])[Variant(plain)].line if own else {"marker": "o"}
+        look: dict[str, Any] = {"marker": "o"}
+        if own:
+            name, *asked = plain.split(", ")
+            look = styles([Variant(name)])[Variant(name)].line
+            look |= OTHERWISE.get(", ".join(asked), {})
         if plain != method:
             look["linestyle"] = "--"
         axis.errorbar(x, y, bars, **look, ms=5, lw=1.4, elinewidth=0.8, label=label)
@@ -671,7 +845,7 @@ class Picture:
     def _level(self, axis: Any, found: pl.DataFrame, measure: str) -> None:
         for method, epsilon, label, dashes in (
             ("uncalibrated", NOTHING, "left alone", "--"),
-            ("nll-t", EXACT, "exact fit, no privacy", ":"),
+            ("nll-t", EXACT, "exact temperature, no privacy", ":"),
         ):
             [value] = found.filter(
                 (pl.col("setting") == BESIDE)
@@ -688,10 +862,17 @@ class Picture:
         axis.spines[["top", "right"]].set_visible(False)
 
 
+OTHERWISE = {
+    "leave alone": {"color": "#DDAA33", "marker": "P"},
+    "risk": {"color": "#000000", "marker": "o"},
+    "risk, leave alone": {"color": "#999933", "marker": "X"},
+}
+"""How the sketch's variants look."""
+
 ICU_PICTURE = Picture(
     "Intensive care: mean over splits of the hospitals, bars from the 10th to the 90th percentile",
     "hospitals",
-    (("acc-t", 1.0), ("one-hot-binning", 1.0), ("sketch", 1.0), ("sketch", 4.0), ("nll-t", EXACT)),
+    (("acc-t", 1.0), ("sketch", 1.0), (ALONE, 1.0), (RISK, 1.0), ("intercept and slope", EXACT)),
     (
         ("sketch, 1 row per person", "hospitals", "sketch"),
         ("sketch, 3 rows per person", "hospitals, 3 rows per person", "sketch"),
@@ -699,6 +880,7 @@ ICU_PICTURE = Picture(
         ("sketch, regional offices", "regional offices", "sketch"),
         ("acc-t, regional offices", "regional offices", "acc-t"),
     ),
+    "ece",
     "death",
     True,
 )
@@ -707,18 +889,19 @@ HEART_PICTURE = Picture(
     "three hospitals",
     (
         ("acc-t", 1.0),
-        ("one-hot-binning", 1.0),
         ("sketch", 1.0),
-        ("sketch + public", 1.0),
-        ("nll-t", EXACT),
+        (RISK, 0.5),
+        (RISK, 1.0),
+        ("intercept and slope", EXACT),
     ),
     (
         ("sketch, three hospitals", "three hospitals", "sketch"),
         ("sketch, clinics", "clinics", "sketch"),
-        ("sketch + public, clinics", "clinics", "sketch + public"),
-        ("acc-t, three hospitals", "three hospitals", "acc-t"),
-        ("acc-t, clinics", "clinics", "acc-t"),
+        ("sketch, risk, three hospitals", "three hospitals", RISK),
+        ("sketch, risk, clinics", "clinics", RISK),
+        ("sketch, risk + public, clinics", "clinics", f"{RISK} + public"),
     ),
+    "brier",
     "disease",
     False,
 )
@@ -733,7 +916,9 @@ def write(record: Record, name: str, title: str, picture: Picture, out: Path) ->
     runs.write_csv(out / f"{name}-runs.csv")
     curves.write_csv(out / f"{name}-curves.csv")
     summary(runs).write_csv(out / f"{name}-summary.csv")
-    (out / f"{name}-tables.md").write_text(report(runs, title), "utf-8")
+    estimates = pl.DataFrame(record.estimates, infer_schema_length=None)
+    estimates.write_csv(out / f"{name}-estimates.csv")
+    (out / f"{name}-tables.md").write_text(report(runs, estimates, title), "utf-8")
     picture.save(out / f"hospitals-{name}.png", runs, curves)
 
 
@@ -746,7 +931,7 @@ def hospitals(
     heart: Annotated[
         Path | None, typer.Option(help="Folder with UCI's processed.cleveland.data and so on.")
     ] = None,
-    splits: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 50,
+    splits: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="For splits; noise is never seeded.")] = 0,
 ) -> None:
     """Recalibrate on real hospitals with every method, for ε from 0.5 to 4, and measure."""
@@ -759,7 +944,7 @@ def hospitals(
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as bar:
             if wards is not None:
-                each = len(EPSILONS) * (2 * len(ASKS) + len(FEW) + 1)
+                each = len(EPSILONS) * (2 * len(ASKS) + 2 * len(VARIANTS) + 2)
                 task = bar.add_task("intensive care", total=splits * each)
                 record = Record(lambda: bar.advance(task))
                 wards.run(splits, seed, record)
@@ -768,7 +953,7 @@ def hospitals(
                 facts = {**wards.facts(), "durable": durable(wards, out)}
                 (out / "icu-facts.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
             if clinics is not None:
-                each = len(EPSILONS) * 2 * (len(ASKS) + 1)
+                each = len(EPSILONS) * 2 * (len(ASKS) + len(VARIANTS) + 2)
                 at = bar.add_task("heart disease", total=splits * each)
                 record = Record(lambda: bar.advance(at))
                 clinics.run(splits, seed, record)

@@ -65,7 +65,7 @@ def heart(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     for name, rows, bare in (
         ("cleveland", 180, True),
-        ("hungarian", 40, True),
+        ("hungarian", 80, True),
         ("switzerland", 24, False),
         ("va", 30, False),
     ):
@@ -115,11 +115,16 @@ def test_the_hospitals_example_runs_from_end_to_end(
         assert settings <= set(found["setting"])
         for setting in settings - {"hospitals, 3 rows per person"}:
             here = found.filter((pl.col("setting") == setting) & (pl.col("where") == "all"))
-            assert set(here["method"]) >= set(privcal.methods.names()[2:])
+            assert set(here["method"]) >= {*privcal.methods.names()[2:], *example.VARIANTS}
             assert set(here["epsilon"]) == {0.5, 1.0, 2.0, 4.0}
             assert here["splits"].unique().to_list() == [1]
         assert (out / f"hospitals-{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "| sketch |" in (out / f"{name}-tables.md").read_text("utf-8")
+        estimates = pl.read_csv(out / f"{name}-estimates.csv")
+        assert {"prevalence", "slope_after"} <= set(estimates["measure"])
+        assert estimates["truth"].is_finite().all()
+    at_home = pl.read_csv(out / "heart-summary.csv").filter(pl.col("where") == "hungarian")
+    assert {"refined with own rows", "refined with 30 own rows"} <= set(at_home["method"])
     assert privcal.load_map(out / "icu-map.json").private
     assert os.environ["PRIVCAL_MARKS"] == marks
     assert not list(tmp_path.rglob("*.ledger"))
@@ -131,6 +136,8 @@ def test_the_hospitals_example_runs_from_end_to_end(
     durable = facts["durable"]
     assert durable["ledgers"] == HOSPITALS
     assert durable["epsilon_in_each_ledger"] == [1.0]
+    assert 0 < durable["estimated_privately"]["unchanged"] < 1
+    assert durable["estimated_privately"].keys() <= {"clear", "unchanged", *durable["measured"]}
     again = durable["asked_again_under_the_same_name"]
     assert again == {"epsilon_in_each_ledger": [1.0], "same_answers": True}
     assert "only 0 of 12 sources can answer" in durable["asked_again_under_another_name"]
@@ -159,6 +166,36 @@ def test_the_small_model_is_the_ridge_of_scikit_learn(example: Any, heart: Path)
     theirs = linear.LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(x, y)
     p = ours.scores(table).outputs.array[:, 0]
     np.testing.assert_allclose(p, theirs.predict_proba(x)[:, 1], atol=1e-5)
+
+
+def test_a_recalibration_leaves_nothing_to_recalibrate(example: Any) -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(0, 2, 400)
+    labels = (rng.random(400) < 1 / (1 + np.exp(-(0.5 * odds - 1)))).astype(int)
+    intercept, slope = example.recalibration(odds, labels)
+    p = 1 / (1 + np.exp(-(intercept + slope * odds)))
+    # Where the likelihood is greatest, what is left over has no mean and no trend.
+    assert np.mean(labels - p) == pytest.approx(0, abs=1e-9)
+    assert np.mean((labels - p) * odds) == pytest.approx(0, abs=1e-9)
+    assert slope == pytest.approx(0.5, abs=0.15)
+    intercept, one = example.recalibration(odds, labels, free_slope=False)
+    assert one == 1
+    assert np.mean(labels - 1 / (1 + np.exp(-(intercept + odds)))) == pytest.approx(0, abs=1e-9)
+
+    scores = privcal.Scores(probabilities=1 / (1 + np.exp(-odds)), labels=labels)
+    risk = example.logistic(scores).predict_proba(scores)[:, 1]
+    np.testing.assert_allclose(risk, p, atol=1e-9)
+    found = example.risk_measures(scores, example.logistic(scores))
+    assert found["observed_expected_after"] == pytest.approx(1)
+    assert found["intercept_after"] == pytest.approx(0, abs=1e-6)
+    assert found["slope_after"] == pytest.approx(1)
+    pairs = [(a > b) + (a == b) / 2 for a in odds[labels == 1] for b in odds[labels == 0]]
+    assert found["auroc"] == pytest.approx(np.mean(pairs))
+
+
+def test_ties_count_half_in_the_auroc(example: Any) -> None:
+    risk, labels = np.array([0.5, 0.5, 0.9]), np.array([0, 1, 1])
+    assert example.auroc(risk, labels) == pytest.approx(0.75)
 
 
 def test_blanks_question_marks_and_impossible_zeros_are_missing(

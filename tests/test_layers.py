@@ -64,7 +64,14 @@ INSIDE = {
         ["ledger"],
         ["opening"],
     ],
-    "sketch": [["noise", "prior"], ["model"], ["reader"], ["evaluation"], ["sketch"]],
+    "sketch": [
+        ["noise", "prior"],
+        ["model"],
+        ["reader"],
+        ["evaluation", "offsets"],
+        ["risk"],
+        ["sketch"],
+    ],
     "methods": [["options"], ["base"], ["search"], [OTHERS]],
     "images": [
         ["names", "pickles", "sets"],
@@ -130,7 +137,7 @@ INSIDE = {
 }
 METHODS_KNOW = {
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
-    "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
+    "sketch.offsets", "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 
 FILES = {

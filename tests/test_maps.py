@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.maps import KINDS, PRIOR_ONLY, BinsMap, CurveMap, Map, TemperatureMap, register
+from privcal.maps import (
+    KINDS,
+    PRIOR_ONLY,
+    BinsMap,
+    CurveMap,
+    Map,
+    RiskMap,
+    TemperatureMap,
+    register,
+)
 from privcal.scores import Outputs
 from tests.conftest import random_scores
 from tests.support.damaged import DAMAGED
@@ -125,6 +134,121 @@ def test_a_curve_rises(curve: CurveMap, scores: list[float]) -> None:
         assert (np.diff(found)[apart] > 0).all()
 
 
+@st.composite
+def risks(draw: st.DrawFn) -> RiskMap:
+    curve = draw(curves())
+    return RiskMap(curve.temperature, curve.scores, curve.log_odds, event=draw(st.integers(0, 4)))
+
+
+@st.composite
+def two_and_more(draw: st.DrawFn, least: int = 2) -> np.ndarray:
+    n, m = draw(st.integers(0, 5)), draw(st.integers(least, 5))
+    row = st.lists(LOGIT, min_size=m, max_size=m)
+    return np.array(draw(st.lists(row, min_size=n, max_size=n)), float).reshape(n, m)
+
+
+@settings(max_examples=300, deadline=None)
+@given(risks(), two_and_more(least=5))
+def test_a_risk_is_the_probability_of_its_class_and_the_others_share_the_rest_as_before(
+    map: RiskMap, logits: np.ndarray
+) -> None:
+    k, p, risk = map.event, map.predict_proba(logits), map.risk(logits)
+    assert np.array_equal(p[:, k], risk)
+    assert ((p >= 0) & (p <= 1)).all()
+    assert np.allclose(p.sum(axis=1), 1, atol=1e-12)
+    for row, (z, found) in enumerate(zip(logits.tolist(), p, strict=True)):
+        others = [j for j in range(len(z)) if j != k]
+        top = max(z[j] for j in others)
+        weights = {j: math.exp(z[j] - top) for j in others}
+        for j in others:
+            expected = (1 - risk[row]) * weights[j] / math.fsum(weights.values())
+            assert found[j] == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+@settings(max_examples=200, deadline=None)
+@given(risks(), two_and_more(least=5))
+def test_the_class_that_a_risk_predicts_is_the_most_probable_and_has_the_confidence(
+    map: RiskMap, logits: np.ndarray
+) -> None:
+    p, predicted = map.predict_proba(logits), map.predict(logits)
+    assert np.array_equal(predicted, p.argmax(axis=1))
+    assert np.array_equal(map.confidence(logits), p[np.arange(len(p)), predicted])
+
+
+@settings(max_examples=200, deadline=None)
+@given(risks(), st.lists(st.floats(-900, 900), min_size=2, max_size=20))
+def test_a_risk_keeps_the_order_of_rows_and_is_slowed_at_both_ends(
+    map: RiskMap, scores: list[float]
+) -> None:
+    ordered = np.unique(scores)
+    found = map.at(ordered)
+    slack = 8 * np.finfo(float).eps * np.abs(found).max()
+    assert (np.diff(found) >= -slack).all()
+    # Beyond either end no faster than the line there, times a logarithm.
+    first, last = map.scores[0], map.scores[-1]
+    y = np.array(map.log_odds)
+    slope = np.diff(y) / np.diff(map.scores)
+    below, above = ordered[ordered < first], ordered[ordered > last]
+    assert map.at(below) == pytest.approx(
+        y[0] - slope[0] * np.log1p(np.minimum(first - below, 745)), rel=1e-6, abs=1e-6
+    )
+    assert map.at(above) == pytest.approx(
+        y[-1] + slope[-1] * np.log1p(np.minimum(above - last, 745)), rel=1e-6, abs=1e-6
+    )
+
+
+def test_a_risk_rises_strictly_where_a_double_can_tell() -> None:
+    map = RiskMap(1.0, (-10.0, 0.0, 10.0), (-3.0, -1.0, 2.0), event=1)
+    p = np.array([0.0, 1e-300, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15, 1.0])
+    risk = map.risk(probabilities=p)
+    assert (np.diff(risk) > 0).all()
+    # Neither 0 nor 1 is taken for certainty.
+    assert risk[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * math.log1p(745))))
+    assert risk[-1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * math.log1p(745))))
+
+
+def test_a_risk_of_two_classes_is_that_of_the_other_turned_round() -> None:
+    p = np.array([0.0, 0.003, 0.4, 0.5, 0.97, 1.0])
+    one = RiskMap(2.0, (-2.0, 1.0, 3.0), (-1.0, 0.5, 2.0), event=1)
+    zero = RiskMap(2.0, (-3.0, -1.0, 2.0), (-2.0, -0.5, 1.0), event=0)
+    assert one.risk(probabilities=p) == pytest.approx(1 - zero.risk(probabilities=p), rel=1e-12)
+    assert one.predict(probabilities=p).tolist() == zero.predict(probabilities=p).tolist()
+
+
+def test_only_a_risk_predicts_another_class_and_correctness_is_counted_by_it() -> None:
+    scores = privcal.Scores(probabilities=[0.1, 0.4, 0.9, 0.3], labels=[0, 1, 1, 1])
+    own = scores.outputs.predicted.tolist()
+    assert own == [0, 0, 1, 0]
+    for map in (TemperatureMap(2.0), BinsMap((0.1, 0.2)), CurveMap(1.0, (0.0, 1.0), (-3.0, -2.0))):
+        assert map.predict(scores).tolist() == own
+    higher = RiskMap(1.0, (-2.0, 2.0), (-0.5, 3.5), event=1)
+    assert higher.predict(scores).tolist() == [0, 1, 1, 1]
+    assert privcal.evaluate(scores).accuracy == 0.5
+    found = privcal.evaluate(scores, higher)
+    assert found.accuracy == 1.0
+    assert found.mean_confidence == pytest.approx(higher.confidence(scores).mean())
+    assert found.brier == pytest.approx(((1 - higher.confidence(scores)) ** 2).mean())
+
+
+def test_a_risk_of_a_class_that_is_not_there_is_refused() -> None:
+    map = RiskMap(1.0, (0.0, 1.0), (0.0, 1.0), event=2)
+    with pytest.raises(privcal.InputError, match="there is no class 2: the model has 2"):
+        map.risk(probabilities=[0.5])
+    with pytest.raises(privcal.InputError, match="at least two classes"):
+        RiskMap(1.0, (0.0, 1.0), (0.0, 1.0), event=0).predict_proba([[1.0]])
+    assert map.predict_proba(np.empty((0, 3))).shape == (0, 3)
+    assert map.target(privcal.Scores(logits=np.eye(3), labels=[2, 1, 2])).tolist() == [1, 0, 1]
+
+
+def test_a_certain_class_leaves_the_others_nothing_to_go_by_and_they_share_evenly() -> None:
+    map = RiskMap(1.0, (-1.0, 1.0), (-1.0, 1.0), event=0)
+    [row] = map.predict_proba(probabilities=[[1.0, 0.0, 0.0]])
+    assert row[1] == row[2] == pytest.approx((1 - row[0]) / 2)
+    # Far behind, but not gone: they keep their shares.
+    [row] = map.predict_proba([[2000.0, 1.0, 0.0]])
+    assert row[1] / row[2] == pytest.approx(math.e)
+
+
 def test_probabilities_in_and_scores_in_give_the_same_as_logits_in() -> None:
     scores = random_scores(50)
     scores = privcal.Scores(logits=scores.outputs.array.astype(float), labels=scores.labels)
@@ -140,7 +264,7 @@ def test_probabilities_in_and_scores_in_give_the_same_as_logits_in() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(map=MAPS)
+@given(map=MAPS | risks())
 def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("maps") / "map.json"
     map.with_provenance(method="test", model="ü").save(file)
@@ -150,6 +274,7 @@ def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFact
 
 
 CURVE = {"kind": "curve", "scores": [0.0, 1.0], "log_odds": [0.0, 1.0]}
+RISK = CURVE | {"kind": "risk"}
 
 
 def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
@@ -174,6 +299,10 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),
         (CURVE | {"scores": [0.0, True]}, "scores must be a number"),
         (CURVE | {"temperature": 0}, "temperature must be a number from"),
+        (RISK, "event must be a whole number"),
+        (RISK | {"event": -1}, "event must be a whole number of at least 0"),
+        (RISK | {"event": 1.0}, "event must be a whole number"),
+        (RISK | {"event": 1, "scores": [1.0, 0.0]}, "scores of a curve must be finite and rise"),
         ({"temperature": 0.001}, "temperature must be a number from 0.01 to 100"),
         ({"temperature": "2"}, "temperature must be a number"),
         ({"temperature": True}, "temperature must be a number"),
@@ -303,7 +432,7 @@ def test_a_kind_that_cannot_be_written_or_is_taken_is_refused_at_once() -> None:
     def fail(cls: type[Map], kind: str, says: str) -> None:
         with pytest.raises(privcal.InputError, match=says):
             register(kind)(cls)
-        assert list(KINDS) == ["temperature", "bins", "curve"]
+        assert list(KINDS) == ["temperature", "bins", "curve", "risk", "offsets"]
 
     @dataclass(frozen=True)
     class Array(Map):

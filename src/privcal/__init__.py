@@ -6,7 +6,7 @@ from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Fit, fit_temperature
-from privcal.maps import BinsMap, CurveMap, Map, RiskMap, TemperatureMap, load_map
+from privcal.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap, load_map
 from privcal.metrics import (
     accuracy,
     aurc,
@@ -64,6 +64,7 @@ __all__ = [
     "methods",
     "metrics",
     "nll",
+    "OffsetsMap",
     "open_sources",
     "Plan",
     "Policy",

@@ -220,9 +220,10 @@ class Map(ABC):
         return self.apply(_outputs(logits, probabilities))
 
     def predict(self, logits: Any = None, *, probabilities: Any = None) -> IntArray:
-        """The predicted class (n,) of each row; takes what `confidence` takes.
+        """The predicted class (n,) of each row: the classifier's own, or the one that a risk makes
+        the most probable.
 
-        Most maps leave the classifier's own; one of a risk may predict another.
+        Takes logits or `probabilities`, as `confidence` does.
         """
         return self.predicted(_outputs(logits, probabilities))
 

@@ -14,7 +14,7 @@ import pytest
 import privcal
 from privcal import InputError, methods, study
 from privcal.advise.choose import best, choose, judge
-from privcal.advise.expect import PlanTask, Scenario, _set_aside
+from privcal.advise.expect import PlanTask, Scenario, _set_aside, eased
 from privcal.advise.grid import epsilons, smallest, smoothed, source_counts
 from privcal.advise.plan import Expectation, GridSearch, Point, ShiftMean
 from privcal.advise.plot import save_plan
@@ -119,7 +119,8 @@ def test_every_method_is_planned_for_and_a_setting_may_be_larger_than_the_archiv
 ) -> None:
     found = plan(archive, sources=500, samples=400, epsilon=5.0)
     named = [str(one.method) for one in found.point.expected]
-    assert named == ["uncalibrated", "prior", "one-source", *methods.names()[2:]]
+    in_doubt = "sketch(leave_alone=true)"
+    assert named == ["uncalibrated", "prior", "one-source", *methods.names()[2:], in_doubt]
     # 200,000 draws from 400 rows: binning then knows every bin's accuracy.
     assert found.point.of("one-hot-binning").ece.mean < 0.01
     assert found.point.of("uncalibrated").ece.mean > 0.05
@@ -280,7 +281,8 @@ def at(mean: float, se: float = 0.001, shifts: tuple[float, ...] | None = None) 
 
 
 def expected(name: str, ece: ShiftMean, brier: ShiftMean) -> Expectation:
-    return Expectation(Variant(name), name not in ("uncalibrated", "prior"), ece, brier, at(0.3))
+    private = name not in ("uncalibrated", "prior")
+    return Expectation(Variant.read(name), private, ece, brier, at(0.3), at(0.02))
 
 
 def setting(ours: tuple[ShiftMean, ShiftMean], *others: Expectation) -> Point:
@@ -291,6 +293,7 @@ def setting(ours: tuple[ShiftMean, ShiftMean], *others: Expectation) -> Point:
             expected("uncalibrated", at(0.2), at(0.25)),
             expected("prior", at(0.1), at(0.18)),
             expected("acc-t", *ours),
+            expected("sketch(leave_alone=true)", at(0.2), at(0.25)),
             *others,
         ),
     )
@@ -315,8 +318,9 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
 
 def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
     said = "The sketch's prior was chosen on another network, under 8 of the 15."
-    assert said in caveat("cifar10c", 15, 0.04, bundled=True)
-    assert said not in caveat("mine", 15, 0.04, bundled=False)
+    what = expected("acc-t", at(0.04), at(0.1)), expected("sketch", at(0.04), at(0.1))
+    assert said in caveat("cifar10c", 15, *what, None, bundled=True)
+    assert said not in caveat("mine", 15, *what, None, bundled=False)
 
 
 @pytest.mark.parametrize(
@@ -364,6 +368,86 @@ def test_the_ece_never_stands_alone(archive: Path) -> None:
     )
 
 
+# --- a model that is right, or nearly ------------------------------------------------------
+
+
+def gaps(scores: privcal.Scores) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Confidence minus accuracy in each tenth of the rows by confidence."""
+    own = TemperatureMap(1.0).confidence(scores)
+    tenths = np.array_split(np.argsort(own), 10)
+    return np.array([own[rows].mean() - scores.correct[rows].mean() for rows in tenths])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_an_eased_model_is_wrong_in_the_same_way_by_a_share_of_it(share: float) -> None:
+    scores = read_archive().scores("fog")
+    found = eased(scores, share, np.random.default_rng(2))
+    assert np.array_equal(found.outputs.array, scores.outputs.array)
+    # Of a thousand rows in each tenth, an accuracy is good to 0.016; both are measured.
+    assert np.abs(gaps(found) - share * gaps(scores)).max() <= 4 * 0.016 * (1 - share)
+    assert (share == 1.0) == np.array_equal(found.labels, scores.labels)
+
+
+HOSPITALS: dict[str, Any] = {"shifts": SHIFTS, "trials": 25}
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_the_plan_foretells_that_87_icus_with_a_good_model_had_better_leave_it_alone(
+    epsilon: float,
+) -> None:
+    """docs/hospitals.md: left alone its ECE was 0.023, and no method improved on that up to ε = 2."""
+    found = privcal.advise(sources=87, samples=10, epsilon=epsilon, current_ece=0.023, **HOSPITALS)
+    now = found.point.nothing_done
+    assert now.ece.mean == pytest.approx(0.023, abs=0.004)  # and chance
+    for one in found.point.candidates():
+        assert one.ece.mean > now.ece.mean or one.brier.mean > now.brier.mean, one.method
+    assert found.leave_alone
+    assert found.to_dict()["leave_alone"] is True
+    assert found.enough.verdict == "no"
+    assert found.recommendation.startswith("Leave the model alone: sketch with")
+    assert "takes sketch(leave_alone=true), which changes nothing" in found.recommendation
+    in_doubt = found.point.in_doubt()
+    assert in_doubt.ece.mean < now.ece.mean + 0.005
+    assert in_doubt.brier.mean < now.brier.mean + 0.001
+
+
+@pytest.mark.parametrize(("sources", "samples"), [(3, 103), (31, 10)])
+def test_the_plan_foretells_that_asking_pays_where_hearts_are_far_off(
+    sources: int, samples: int
+) -> None:
+    """docs/hospitals.md: an ECE of 0.114 became 0.06 at ε = 1, with 3 hospitals and with 31 clinics."""
+    found = privcal.advise(sources=sources, samples=samples, current_ece=0.114, **HOSPITALS)
+    assert found.point.nothing_done.ece.mean == pytest.approx(0.114, abs=0.008)
+    assert not found.leave_alone
+    assert found.enough.verdict == "yes"
+    assert str(found.method) == "sketch"
+    assert found.expected.ece.mean < 0.07
+    assert found.recommendation.startswith("Use sketch")
+    assert "as wrong as an ECE of 0.114" in found.caveat
+
+
+def test_every_method_is_tried_on_a_model_that_is_right_already(archive: Path) -> None:
+    found = privcal.advise(sources=50, samples=10, **HOSPITALS)
+    right = {str(one.method): one.ece_if_right.mean for one in found.point.expected}
+    assert right["uncalibrated"] < 0.005  # nothing is wrong with it, but for chance
+    assert right["sketch(leave_alone=true)"] < 0.01  # which keeps it
+    assert right["sketch"] > 0.015  # and which spoils it a little
+    assert f"{right['sketch']:.3f}, sketch(leave_alone=true) one with" in found.caveat
+    assert not found.leave_alone
+    # An archive need not hold unperturbed outputs.
+    with np.load(archive) as arrays:
+        np.savez(archive, labels=arrays["labels"], snow=arrays["snow"])
+    assert plan(archive, sources=5).point.nothing_done.ece_if_right.mean < 0.06  # of 400 rows
+
+
+def test_shifts_milder_than_the_own_model_are_left_out(archive: Path) -> None:
+    scores = {s: read_archive([archive]).scores(s) for s in ("fog", "snow")}
+    own = {s: privcal.ece(TemperatureMap(1.0).confidence(v), v.correct) for s, v in scores.items()}
+    between = sum(own.values()) / 2
+    worse = max(own, key=lambda shift: own[shift])
+    assert plan(archive, sources=5, current_ece=between).basis.shifts == (worse,)
+
+
 # --- public rows -------------------------------------------------------------------------
 
 
@@ -378,7 +462,8 @@ def test_public_rows_are_described_and_played_by_clean_ones(archive: Path) -> No
     assert found.public.temperature == pytest.approx(privcal.fit_temperature(public).temperature)
     assert found.basis.rows == 250
     names = [str(one.method) for one in found.point.expected]
-    assert {"sketch", "sketch(public=150)", "prior", "prior(public=150)"} <= set(names)
+    both = {"prior", "prior(public=150)", "sketch", "sketch(public=150)"}
+    assert both | {"sketch(public=150, leave_alone=true)"} <= set(names)
     # At most half of the archive, so that there is a population.
     many = plan(archive, sources=5, public=random_scores(3000, seed=8))
     assert many.public is not None
@@ -389,12 +474,13 @@ def test_public_rows_are_never_of_the_population(archive: Path) -> None:
     with np.load(archive) as arrays:
         clean = arrays["clean"]
     task = PlanTask(read_archive([archive]), 10, [Scenario(5, 10, 1.0)], 100, 2, 0)
-    public, rest = _set_aside(task, "fog", 400)
+    public, rest = _set_aside(task, "fog", 400, task.archive.scores("clean"))
     assert public is not None
     assert len(rest) == len(set(rest)) == 300
     kept = {row.tobytes() for row in clean[rest]}
     assert not kept & {row.tobytes() for row in public.outputs.array}
-    assert _set_aside(task, "snow", 400)[1].tolist() != rest.tolist()
+    others = _set_aside(task, "snow", 400, task.archive.scores("clean"))[1]
+    assert others.tolist() != rest.tolist()
 
 
 # --- errors ------------------------------------------------------------------------------
@@ -413,6 +499,9 @@ def test_public_rows_are_never_of_the_population(archive: Path) -> None:
         ({"sources": 5, "target_ece": 0.0}, "target ECE must be between 0 and 1"),
         ({"sources": 5, "target_ece": 1.0}, "target ECE must be between 0 and 1"),
         ({"sources": 5, "target_ece": math.nan}, "target ECE must be between 0 and 1"),
+        ({"sources": 5, "current_ece": 1.5}, "current_ece must be a number from 0 to 1"),
+        ({"sources": 5, "current_ece": math.nan}, "current_ece must be a number from 0 to 1"),
+        ({"sources": 5, "current_ece": 0.9}, "no shift here makes the network as wrong as an ECE"),
         ({}, "say how many sources there are, or which ECE"),
         ({"sources": 10**6, "samples": 10**6}, "more than the 100,000,000 rows"),
         ({"sources": 5, "shifts": ["rain"]}, "there is no shift 'rain'"),

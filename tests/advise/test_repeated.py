@@ -230,7 +230,7 @@ def test_a_gain_within_the_monte_carlo_error_is_no_reason_for_a_budget_for_each(
     archive: Path,
 ) -> None:
     common: dict[str, Any] = {"sources": 60, "epsilon": 3, "campaigns": 6, "new_people": 0.25}
-    for trials, recommended in ((2, "population"), (10, "person")):
+    for trials, recommended in ((2, "population"), (30, "person")):
         several = plan(archive, trials=trials, **common).repeated
         assert several is not None
         ours, theirs = several.person.expected, several.population.expected
@@ -265,7 +265,7 @@ def test_the_plan_says_its_unit_and_who_is_assumed_to_come_and_go(archive: Path)
 
 
 def expected(name: str, *means: float) -> Expectation:
-    values = (ShiftMean(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3))
+    values = (ShiftMean(mean, 0.001, mean, mean, (mean,) * 4) for mean in (*means, 0.3, 0.02))
     return Expectation(Variant(name), name == "sketch", *values)
 
 

@@ -343,3 +343,22 @@ def test_help_says_that_public_rows_get_no_privacy(run: Any) -> None:
         _, stdout, _ = run(*command, "--help")
         said = " ".join(stdout.replace("│", " ").split())
         assert "These rows get no privacy: the map depends on them exactly" in said
+
+
+def test_class_offsets_are_refused_before_anybody_is_charged(
+    run: Any, clinics: list[Path], clean: Path, tmp_path: Path
+) -> None:
+    given = (
+        *("calibrate", *clinics, *NEW, "--method", "sketch", "--public", clean),
+        *("--option", "class_offsets=true", "--out", tmp_path / "map.json"),
+    )
+    code, _, stderr = run(*given)
+    assert code == 2
+    assert "class_offsets needs a resolution of 100, and this run has 42" in stderr  # 30 · √2
+    assert not (tmp_path / "map.json").exists()
+    for clinic in clinics:
+        assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 0
+    for name in ("--sketch", "--plot"):
+        code, _, stderr = run(*given, name, tmp_path / "kept.png")
+        assert code == 2
+        assert f"no sketch is kept: leave out {name}" in stderr

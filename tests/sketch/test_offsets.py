@@ -274,7 +274,7 @@ def test_below_a_resolution_of_100_nobody_is_asked(public: privcal.Scores) -> No
         privcal.calibrate(sources, "sketch", 1.0, public=public, class_offsets=True)
     assert all(source.ledger.nano_spent == 0 for source in sources)
     known = methods.make("sketch", public=public, class_offsets=True, rows_per_source=60)
-    kinds = [ask.query.kind for _, _, ask in plan(known, NANO, 20)]
+    kinds = [ask.query.kind for _, _, ask in plan(known, NANO, sources=20)]
     assert kinds == ["class-hats", "offset-hats"]
 
 

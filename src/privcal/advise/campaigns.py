@@ -109,5 +109,6 @@ def _mixed(along: Sequence[Expectation], weights: Sequence[float]) -> Expectatio
         ece=ShiftMean.mixed([e.ece for e in along], weights),
         brier=ShiftMean.mixed([e.brier for e in along], weights),
         aurc=ShiftMean.mixed([e.aurc for e in along], weights),
+        ece_if_right=ShiftMean.mixed([e.ece_if_right for e in along], weights),
         unclear=unclear,
     )

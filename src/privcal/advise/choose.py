@@ -20,7 +20,7 @@ MOST_SHIFTS = 0.75
 
 def best(point: Point) -> Variant:
     """The best private method."""
-    return best_of(point.private()).method
+    return best_of(point.candidates()).method
 
 
 def best_of(several: Sequence[Expectation]) -> Expectation:
@@ -81,6 +81,11 @@ def judge(method: Variant, point: Point) -> Verdict:
         for other in others
     )
     return "barely" if all(better) else "no"
+
+
+def leaves_alone(method: Variant, point: Point) -> bool:
+    """Is the model best left as it is?"""
+    return judge(method, point) == "no" and best_without_data(point) is point.nothing_done
 
 
 def clearly(private: Expectation, other: Expectation) -> bool:

@@ -10,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from privcal import methods
-from privcal.advise.plan import PRIOR, Expectation, Point, ShiftMean
+from privcal.advise.plan import LEAVE_ALONE, PRIOR, Expectation, Point, ShiftMean
 from privcal.errors import InputError
+from privcal.kernel import confidence
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Method
+from privcal.metrics import ece
 from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
 from privcal.simulate.archive import CLEAN, Archive
@@ -36,6 +38,9 @@ MAX_PUBLIC_ROWS = 2000
 
 MAX_POPULATION = 20_000
 """Of a larger archive so many rows, chosen at random, are the population."""
+
+RIGHT = "already calibrated"
+"""In place of a shift: unperturbed outputs that are right already."""
 
 _TRIES = 20
 
@@ -62,6 +67,8 @@ class PlanTask:
     public_rows: int
     trials: int
     seed: int
+    current_ece: float | None = None
+    """What every shift is eased to; None: none is."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ def expect(
 
     Shifts run on threads; the numbers do not depend on how many.
     """
-    done, total = 0, len(shifts) * len(task.scenarios)
+    simulated = [*shifts, RIGHT]
+    done, total = 0, len(simulated) * len(task.scenarios)
 
     def tell() -> None:
         nonlocal done
@@ -91,9 +99,9 @@ def expect(
 
     if progress:
         progress(0, total)
-    pool = ThreadPoolExecutor(min(default_threads(), len(shifts)))
+    pool = ThreadPoolExecutor(min(default_threads(), len(simulated)))
     try:
-        running = [pool.submit(_shift, task, shift, tell) for shift in shifts]
+        running = [pool.submit(_shift, task, shift, tell) for shift in simulated]
         for future in wait(running, return_when=FIRST_EXCEPTION).done:
             future.result()  # one shift's error is raised without waiting for the others
         results = [future.result() for future in running]
@@ -102,32 +110,34 @@ def expect(
     points = []
     for index, scenario in enumerate(task.scenarios):
         together = zip(*(outcomes[index] for outcomes, _ in results), strict=True)
-        expected = tuple(_expectation(outcomes) for outcomes in together)
+        expected = tuple(_expectation(*outcomes) for outcomes in together)
         points.append(Point(scenario.sources, scenario.epsilon, expected))
     return points, results[0][1]
 
 
-def _expectation(outcomes: Sequence[Outcome]) -> Expectation:
-    """One method at all shifts."""
+def _expectation(*simulated: Outcome) -> Expectation:
+    """One method at all shifts; the last outcome is for a model that is right already."""
+    *outcomes, right = simulated
     unclear = [e.unclear for e in outcomes if e.unclear is not None]
-    ece, brier, aurc = (
+    gap, brier, aurc = (
         ShiftMean.of(np.stack(values))
         for values in zip(*(o.measured for o in outcomes), strict=True)
     )
     return Expectation(
         outcomes[0].method,
         outcomes[0].private,
-        ece,
+        gap,
         brier,
         aurc,
+        ShiftMean.of(right.measured.ece[None, :]),
         float(np.mean(unclear)) if unclear else None,
     )
 
 
 def _shift(task: PlanTask, shift: str, tell: Callable[[], None]) -> tuple[list[list[Outcome]], int]:
     """All scenarios at one shift, in their order, and the number of rows of the population."""
-    scores = task.archive.scores(shift)
-    public, rest = _set_aside(task, shift, len(scores))
+    scores, clean = _population(task, shift)
+    public, rest = _set_aside(task, shift, len(scores), clean)
     population = Resampled(scores.take(np.sort(rest)))
     without = list(_without_answers(task, shift, population, public))
     contestants = _contestants(public)
@@ -147,6 +157,39 @@ def _shift(task: PlanTask, shift: str, tell: Callable[[], None]) -> tuple[list[l
         results.append(outcomes)
         tell()
     return results, population.size
+
+
+def _population(task: PlanTask, shift: str) -> tuple[Scores, Scores | None]:
+    """The rows of a shift, and the clean ones of the same samples, where public rows are simulated."""
+    archive, rng = task.archive, stream(task.seed, shift, "eased")
+    if shift == RIGHT:
+        scores = eased(
+            archive.scores(CLEAN if CLEAN in archive.where else archive.shifts[0]), 0, rng
+        )
+        return scores, scores
+    scores = archive.scores(shift)
+    if task.current_ece is not None:
+        scores = eased(scores, task.current_ece / max(own_ece(scores), 1e-12), rng)
+    return scores, archive.scores(CLEAN) if task.public_rows else None
+
+
+def own_ece(scores: Scores) -> float:
+    """The ECE of a model's own confidence."""
+    return ece(confidence(scores.outputs, 1.0), scores.correct)
+
+
+def eased(scores: Scores, share: float, rng: np.random.Generator) -> Scores:
+    """The same logits, as wrong as this share of what they were; at 0 they are right.
+
+    Each row keeps its label with that probability, and otherwise gets one drawn from the model's own
+    probabilities. So at every confidence the gap to the accuracy is that share of what it was: the
+    way in which the model is wrong stays, and its ECE is that share too, but for chance.
+    """
+    logits = scores.outputs.array
+    drawn = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return Scores(
+        logits=logits, labels=np.where(rng.random(len(drawn)) < share, scores.labels, drawn)
+    )
 
 
 def _without_answers(
@@ -169,7 +212,10 @@ def _without_answers(
 
 
 def _contestants(public: Scores | None) -> list[tuple[Variant, Method]]:
-    """Every method that asks sources; with public rows once more, if it has a use for them."""
+    """Every method that asks sources; with public rows once more, if it has a use for them.
+
+    The sketch also as it is for a model in use: left alone in doubt.
+    """
     chosen: list[tuple[Variant, Method]] = []
     for name in methods.names():
         if name in (UNCALIBRATED, ONE_SOURCE):
@@ -177,7 +223,10 @@ def _contestants(public: Scores | None) -> list[tuple[Variant, Method]]:
         chosen.append((Variant(name), methods.make(name)))
         if public is not None and takes_public(name):
             chosen.append((with_public(name, len(public)), methods.make(name, public=public)))
-    return chosen
+    in_use = {LEAVE_ALONE: True, **({} if public is None else {PUBLIC: public})}
+    told = ((PUBLIC, len(public)),) if public is not None else ()
+    variant = Variant("sketch", (*told, (LEAVE_ALONE, True)))
+    return [*chosen, (variant, methods.make("sketch", **in_use))]
 
 
 def _unclear(maps: Sequence[Map]) -> float | None:
@@ -186,7 +235,9 @@ def _unclear(maps: Sequence[Map]) -> float | None:
     return float(np.mean(np.logical_not(known))) if known else None
 
 
-def _set_aside(task: PlanTask, shift: str, size: int) -> tuple[Scores | None, IntArray]:
+def _set_aside(
+    task: PlanTask, shift: str, size: int, clean: Scores | None
+) -> tuple[Scores | None, IntArray]:
     """Public rows, clean, and the rows of the population: never of the same sample.
 
     Every shift has other public rows, so that a plan does not hang on one lucky draw of them.
@@ -195,7 +246,7 @@ def _set_aside(task: PlanTask, shift: str, size: int) -> tuple[Scores | None, In
     if task.public_rows == 0:
         rest = np.arange(size) if size <= MAX_POPULATION else rng.permutation(size)[:MAX_POPULATION]
         return None, rest
-    clean = task.archive.scores(CLEAN)
+    assert clean is not None
     for _ in range(_TRIES):
         order = rng.permutation(size)
         public = clean.take(order[: task.public_rows])

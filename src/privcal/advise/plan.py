@@ -80,6 +80,8 @@ class Expectation:
     ece: ShiftMean
     brier: ShiftMean
     aurc: ShiftMean
+    ece_if_right: ShiftMean
+    """The ECE afterwards, where the model was right already: what asking can spoil."""
     unclear: float | None = None
     """For a sketch: how often the noise drowns the data, and it falls back on its prior."""
 
@@ -102,6 +104,17 @@ class Point:
     def private(self) -> list[Expectation]:
         return [e for e in self.expected if e.private]
 
+    def candidates(self) -> list[Expectation]:
+        """The private ones that may be recommended as the best.
+
+        Whether a model is left alone in doubt is for its users to say: that is no better method.
+        """
+        return [e for e in self.private() if LEAVE_ALONE not in e.method.names]
+
+    def in_doubt(self) -> Expectation:
+        """The private one that leaves a model alone in doubt."""
+        return next(e for e in self.private() if LEAVE_ALONE in e.method.names)
+
     @property
     def nothing_done(self) -> Expectation:
         return self.of(Variant(UNCALIBRATED))
@@ -118,6 +131,9 @@ class Point:
             "expected": [e.to_dict() for e in self.expected],
         }
 
+
+LEAVE_ALONE = "leave_alone"
+"""The option of a method that leaves a model alone in doubt."""
 
 PRIOR = "prior"
 """The map a sketch would give without an answer: what is believed beforehand."""
@@ -176,6 +192,8 @@ class Basis:
     rows: int
     trials: int
     seed: int
+    current_ece: float | None = None
+    """The ECE that the shifts were eased to, where the calibrator said that of the own model."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +323,8 @@ class Plan:
     """What was found in the calibrator's public rows, where there are any."""
     basis: Basis
     """The archive, shifts and trials that were simulated."""
+    leave_alone: bool
+    """Whether to leave the model as it is: nothing that asks is expected to be better."""
     repeated: Repeated | None = None
     """Where several campaigns were planned."""
 

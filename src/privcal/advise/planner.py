@@ -9,12 +9,19 @@ from typing import Any, NamedTuple
 
 from privcal.advise import sentences
 from privcal.advise.campaigns import over_campaigns
-from privcal.advise.choose import Choice, best, choose, judge
-from privcal.advise.expect import MAX_PUBLIC_ROWS, PlanTask, Scenario, SettingsDone, expect
+from privcal.advise.choose import Choice, best, choose, judge, leaves_alone
+from privcal.advise.expect import (
+    MAX_PUBLIC_ROWS,
+    PlanTask,
+    Scenario,
+    SettingsDone,
+    expect,
+    own_ece,
+)
 from privcal.advise.grid import Over, Smallest, epsilons, smallest, source_counts
 from privcal.advise.plan import Basis, GridSearch, Plan, Point, PublicFacts, Repeated
 from privcal.advise.turnover import Turnover
-from privcal.checks import known, whole
+from privcal.checks import known, number, whole
 from privcal.errors import InputError
 from privcal.kernel import confidence
 from privcal.metrics import ece
@@ -36,6 +43,7 @@ def advise(
     sources: int | None = None,
     epsilon: float | None = None,
     target_ece: float | None = None,
+    current_ece: float | None = None,
     campaigns: int | None = None,
     new_people: float | None = None,
     public: Scores | None = None,
@@ -56,6 +64,11 @@ def advise(
     target_ece
         An expected ECE to be reached. The search is for the smallest ε at the given `sources`,
         or, where `epsilon` is given (or `sources` is not), for the smallest number of sources.
+    current_ece
+        What is known of the own model's present ECE. Every shift is then eased until the model is
+        as wrong as that (see `privcal.advise.expect.eased`), so that the plan says whether asking
+        improves on it; shifts that are milder are left out. Without it, every shift is taken as it
+        is, and doing nothing costs what it costs there.
     campaigns, new_people
         Plan so many campaigns. `epsilon` is then for all of them together: that of each person
         (budget = "person"), or one for all (budget = "population"). `samples` are the rows of a
@@ -91,13 +104,14 @@ def advise(
     >>> plan.expected.ece.mean < 0.1
     True
     """
-    _check(samples, sources, epsilon, target_ece, trials)
+    _check(samples, sources, epsilon, target_ece, current_ece, trials)
     whole("seed", seed, 0)
     turnover = _turnover(samples, campaigns, new_people, target_ece, sweep)
     archive = read_archive(archives)
-    chosen_shifts = _shifts(archive, shifts)
+    chosen_shifts = _as_wrong(archive, _shifts(archive, shifts), current_ece)
     facts = _public(public, archive, chosen_shifts[0])
-    task = PlanTask(archive, samples, (), facts.simulated if facts else 0, trials, seed)
+    clean = facts.simulated if facts else 0
+    task = PlanTask(archive, samples, (), clean, trials, seed, current_ece)
     if turnover is None:
         advice = _once(task, chosen_shifts, sources, epsilon, target_ece, sweep, progress)
     else:
@@ -117,11 +131,17 @@ def advise(
         recommendation=advice.recommendation,
         enough=sentences.enough(judge(judged, point), judged, point, when),
         caveat=sentences.caveat(
-            archive.dataset, len(chosen_shifts), point.of(judged).ece.mean, bundled=not archives
+            archive.dataset,
+            len(chosen_shifts),
+            point.of(judged),
+            point.in_doubt(),
+            current_ece,
+            bundled=not archives,
         ),
         search=advice.search,
         public=facts,
-        basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed),
+        basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed, current_ece),
+        leave_alone=leaves_alone(choice.method, choice.point),
         repeated=advice.repeated,
     )
 
@@ -183,7 +203,9 @@ def _repeatedly(
     return _Advice(last, choice, text, rows, repeated=repeated)
 
 
-def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trials: Any) -> None:
+def _check(
+    samples: Any, sources: Any, epsilon: float | None, target: Any, current: Any, trials: Any
+) -> None:
     if sources is not None:
         whole("sources", sources, 1)
     whole("samples", samples, 1)
@@ -201,6 +223,8 @@ def _check(samples: Any, sources: Any, epsilon: float | None, target: Any, trial
         isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target < 1
     ):
         raise InputError(f"the target ECE must be between 0 and 1, not {target!r}")
+    if current is not None:
+        number("current_ece", current, 0, 1)
 
 
 def _turnover(
@@ -229,6 +253,20 @@ def _shifts(archive: Archive, wanted: Sequence[str] | None) -> list[str]:
     chosen = [s for s in archive.shifts if (s != CLEAN if wanted is None else s in wanted)]
     if not chosen:
         raise InputError("the archive holds no shift but clean, so there is nothing to plan for")
+    return chosen
+
+
+def _as_wrong(archive: Archive, shifts: list[str], current: float | None) -> list[str]:
+    """The shifts under which the network is at least as wrong as the own model is said to be."""
+    if current is None:
+        return shifts
+    found = {shift: own_ece(archive.scores(shift)) for shift in shifts}
+    chosen = [shift for shift in shifts if found[shift] >= current]
+    if not chosen:
+        raise InputError(
+            f"no shift here makes the network as wrong as an ECE of {current:g}; the worst has "
+            f"{max(found.values()):.3f}; leave current_ece out, for a model so far off asking pays"
+        )
     return chosen
 
 
@@ -268,7 +306,7 @@ def _smallest(points: Sequence[Point], over: Over, target: float) -> dict[Varian
     """The least value at which each private method reaches the target."""
     grid = [float(getattr(point, over)) for point in points]
     reached = {}
-    for method in [expected.method for expected in points[0].private()]:
+    for method in [expected.method for expected in points[0].candidates()]:
         along = [point.of(method).ece for point in points]
         reached[method] = smallest(
             grid, [ece.mean for ece in along], [ece.se for ece in along], target

@@ -72,6 +72,10 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
             low, high = [f.low for f in along], [f.high for f in along]
             label = f"{expected.method}: 10th–90th percentile of shifts"
             axis.fill_between(grid, low, high, color=look.colour, alpha=0.15, lw=0, label=label)
+    if measure == "ece":
+        right = [point.of(plan.method).ece_if_right.mean for point in search.points]
+        style = {"color": looks[plan.method].colour, "ls": ":", "lw": 1.6}
+        axis.plot(grid, right, **style, label=f"{plan.method}, if the model was right already")
     axis.plot(
         [getattr(plan.chosen, search.over)],
         [_mean(plan.expected, measure).mean],
@@ -81,7 +85,7 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
         mec="black",
         mew=1.6,
         zorder=5,
-        label="recommended",
+        label="recommended" if not plan.leave_alone else "recommended: leave the model alone",
     )
     if measure == "ece" and plan.target_ece is not None:
         axis.axhline(plan.target_ece, color="black", lw=1, ls=":", label="target")

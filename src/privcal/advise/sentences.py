@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privcal.advise.choose import Choice, best_without_data, judge, wins
+from privcal.advise.choose import Choice, best_without_data, judge, leaves_alone, wins
 from privcal.advise.grid import LARGEST_EPSILON, Smallest
 from privcal.advise.plan import (
     PRIOR,
@@ -37,6 +37,11 @@ def recommendation(
     setting = f"ε = {point.epsilon:g} at each of {point.sources:,} sources of {samples:,} rows"
     verdict, without = judge(choice.method, point), best_without_data(point)
     if target is None or search is None:
+        if leaves_alone(choice.method, point):
+            return (
+                f"Leave the model alone: {method} with {setting} brings {change}. "
+                f"{_in_doubt(point)}"
+            )
         if verdict == "no":
             return (
                 f"Spend no ε on this: {method} with {setting} brings {change}, and "
@@ -97,6 +102,9 @@ def repeated(plan: Repeated, samples: int) -> str:
         )
     else:
         opening = _no_help(plan)
+    if leaves_alone(course.method, course.points[-1]):
+        doubt = _in_doubt(course.points[-1])
+        return f"{opening}Leave the model alone: {use} brings {change}. {doubt}"
     if judge(course.method, course.points[-1]) == "no":
         return (
             f"{opening}Spend no ε on this: {use} brings {change}, and {_alternative(without)}, which "
@@ -199,18 +207,44 @@ def enough(verdict: Verdict, method: Variant, point: Point, when: str = "") -> E
     return Enough(verdict, sentence)
 
 
-def caveat(dataset: str, shifts: int, after: float, *, bundled: bool) -> str:
-    """`after`: the expected ECE of what is best at the setting."""
+def _in_doubt(point: Point) -> str:
+    """What is there for those who ask all the same."""
+    alone = point.in_doubt()
+    return (
+        f"Whoever wants to know all the same takes {alone.method}, which changes nothing unless "
+        f"something speaks clearly for a change: {_change(point.nothing_done, alone)}."
+    )
+
+
+def caveat(
+    dataset: str,
+    shifts: int,
+    after: Expectation,
+    in_doubt: Expectation,
+    current: float | None,
+    *,
+    bundled: bool,
+) -> str:
+    """`after`: what is best at the setting; `in_doubt`: what leaves a model alone then."""
     basis = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
     seen = (
         " The sketch's prior was chosen on another network, under 8 of the 15." if bundled else ""
     )
+    right = (
+        f"Of a model that is right already, {_name(after.method)} would make one with ECE "
+        f"{after.ece_if_right.mean:.3f}, {in_doubt.method} one with {in_doubt.ece_if_right.mean:.3f}."
+    )
+    known = (
+        f"How good your model is today it cannot know: if its ECE is already below "
+        f"{after.ece.mean:.3f}, leave it alone (or say --current-ece)."
+        if current is None
+        else f"Each shift was eased until it was as wrong as an ECE of {current:g}."
+    )
     return (
         f"This plan rests on {basis} and {of}, with sources that are alike; your shift may be milder "
         f"or worse. Ranges are the {RANGE[0]}th to {RANGE[1]}th percentile over these shifts of "
-        f"what is expected at each.{seen} How good your model is today it cannot know: if its ECE "
-        f"is already below {after:.3f}, leave it alone."
+        f"what is expected at each.{seen} {known} {right}"
     )
 
 

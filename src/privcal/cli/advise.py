@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from privcal.advise.plan import LEAVE_ALONE
 from privcal.advise.sentences import rounded_down
 from privcal.cli.console import counting, plural, show, table
 from privcal.cli.options import Json, words
@@ -18,6 +19,7 @@ from privcal.privacy.epsilon import as_odds
 
 if TYPE_CHECKING:
     from privcal.advise.plan import Expectation, Plan, Point, Repeated, ShiftMean
+    from privcal.simulate.variants import Variant
 
 
 def command(
@@ -38,6 +40,13 @@ def command(
         typer.Option(
             help="An expected ECE to reach: searches the smallest ε, or with --epsilon the "
             "smallest number of sources."
+        ),
+    ] = None,
+    current_ece: Annotated[
+        float | None,
+        typer.Option(
+            help="What you know of your model's present ECE: the plan then says whether asking "
+            "improves on it, or the model is to be left alone."
         ),
     ] = None,
     campaigns: Annotated[
@@ -75,11 +84,14 @@ def command(
     """Plan before anybody is asked: what to expect, which method, which ε, how many sources.
 
     Simulates the setting with the methods themselves, on real shifts; nobody's budget is
-    touched. Says what a target takes, and whether there is enough data at all.
+    touched. Says what a target takes, whether there is enough data at all, and when a model is
+    better left alone.
 
     Examples:
 
     `privcal advise --sources 40 --samples 25`
+
+    `privcal advise --sources 87 --samples 10 --current-ece 0.023`
 
     `privcal advise --sources 40 --samples 25 --target-ece 0.04 --plot plan.png`
 
@@ -101,6 +113,7 @@ def command(
             sources=sources,
             epsilon=epsilon,
             target_ece=target_ece,
+            current_ece=current_ece,
             campaigns=campaigns,
             new_people=new_people,
             public=clean,
@@ -129,6 +142,7 @@ def _empty(
 ) -> Table:
     """A table without rows, for what is expected at these points."""
     basis = plan.basis
+    eased = "" if basis.current_ece is None else f" eased to ECE {basis.current_ece:g}"
     shown = [expected for point in points for expected in point.expected]
     errors = [max(mean.se for mean in means) for means in zip(*map(_measures, shown), strict=True)]
     return table(
@@ -136,10 +150,12 @@ def _empty(
         columns[:1],
         narrow=True,
         title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
-        f"expected over {len(basis.shifts)} shifts of {basis.dataset}, {basis.trials} trials each",
+        f"expected over {plural(len(basis.shifts), 'shift')} of {basis.dataset}{eased}, "
+        f"{basis.trials} trials each",
         caption=f"{note} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
         f"for ECE, {errors[1]:.4f} for Brier, {errors[2]:.4f} for AURC. Lower is better; read all. "
-        "prior: the sketch's map before any answer. one-source: a source's own exact fit, which "
+        "if right: the ECE of a model that was right already. prior: the sketch's map before any "
+        "answer. leave_alone: the sketch, leaving the model alone in doubt. one-source: a source's own exact fit, which "
         "never leaves it.",
     )
 
@@ -163,7 +179,7 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
         values = (mean.ece, last.ece, mean.brier, last.brier, mean.aurc, other.ece, other.brier)
         style = "bold" if expected.method == plan.method else None
         filled.add_row(
-            str(expected.method), *(f"{value.mean:.3f}" for value in values), style=style
+            _label(expected.method), *(f"{value.mean:.3f}" for value in values), style=style
         )
     return filled
 
@@ -171,26 +187,33 @@ def _campaigns(plan: Plan, repeated: Repeated) -> Table:
 def _table(plan: Plan) -> Table:
     point = plan.point
     search = plan.search if plan.search is not None and plan.search.smallest else None
-    columns = ["method", "ECE", "Brier", "AURC"]
+    columns = ["method", "ECE", "if\nright", "Brier", "AURC"]
     if search is not None:
         columns.append(f"{'ε' if search.over == 'epsilon' else 'sources'} for {plan.target_ece:g}")
     filled = _empty(
         plan,
         f"ε = {point.epsilon:g} at each",
-        "Mean over shifts (10th–90th percentile over shifts).",
+        "Mean over shifts." if search else "Mean over shifts (10th–90th percentile over shifts).",
         columns,
         [point],
     )
     for expected in point.expected:
         style = "bold" if expected.method == plan.method else None
-        # With the ranges that 80 columns hold.
-        ranged = (expected.ece, expected.brier) if search is None else (expected.ece,)
-        cells = [str(expected.method)]
-        cells += [f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(expected)]
+        # With ranges where 80 columns hold them.
+        ranged = (expected.ece, expected.brier) if search is None else ()
+        ece, *others = (
+            f"{m.mean:.3f}" + f" {_range(m)}" * (m in ranged) for m in _measures(expected)
+        )
+        cells = [_label(expected.method), ece, f"{expected.ece_if_right.mean:.3f}", *others]
         if search is not None:
             cells.append(_needed(plan, expected))
         filled.add_row(*cells, style=style)
     return filled
+
+
+def _label(method: Variant) -> str:
+    """A method's name, short enough for 80 columns; with public rows it is in use with them."""
+    return f"{method.method}({LEAVE_ALONE})" if LEAVE_ALONE in method.names else str(method)
 
 
 def _promise(plan: Plan) -> str:
@@ -208,7 +231,7 @@ def _lines(plan: Plan) -> list[str]:
             f"calibrated by T = {p.temperature:.3f}; {p.simulated:,} clean rows of the archive "
             "stood for them."
         )
-    for expected in plan.point.expected:
+    for expected in plan.point.candidates():
         if expected.unclear is not None:
             lines.append(
                 f"{expected.method}: the noise would drown the data, and leave the prior, in "

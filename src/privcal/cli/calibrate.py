@@ -204,6 +204,7 @@ def calibrate(
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
     options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
+    _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
     if federation is None:
@@ -309,6 +310,13 @@ def _check_files(method: str, **paths: Path | None) -> None:
         fits = cls.takes_public if name == "public" else cls.sketch is not methods.Method.sketch
         if path is not None and not fits:
             raise InputError(f"--{name} is for methods like sketch, not for {method}")
+
+
+def _check_kept(method: methods.Method, **paths: Path | None) -> None:
+    """A run with class offsets leaves no sketch behind that could be saved or drawn."""
+    for name, path in paths.items():
+        if path is not None and getattr(method, "class_offsets", False):
+            raise InputError(f"with class_offsets no sketch is kept: leave out --{name}, or that")
 
 
 def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -109,14 +109,14 @@ def evaluate_privately(
     """What a sketch says of the hidden rows before and after `map` (its own, by default)."""
     check_bins(bins)
     draws = drawn(posterior, reader, map, run)
-    p, density, own, after = draws.p, draws.density, draws.own, draws.after
+    p, density, own, after = draws.p, draws.density, draws.own_drawn, draws.after
     return PrivateEvaluation(
         informative=draws.informative,
         unchanged=draws.unchanged,
         unchanged_before=draws.unchanged_before,
         left_alone=draws.left_alone,
         accuracy=Estimate.of((density * p).sum(axis=1)),
-        confidence_before=Estimate.of(density @ own),
+        confidence_before=Estimate.of((density * own).sum(axis=1)),
         confidence_after=Estimate.of(density @ after),
         ece_before=Estimate.of(_ece(density, p, own, bins)),
         ece_after=Estimate.of(_ece(density, p, after, bins)),
@@ -140,6 +140,8 @@ class Draws:
     """In each draw: the share of the rows at a score for which it is so."""
     density: FloatArray
     """In each draw: the share of all rows at a score."""
+    own_drawn: FloatArray
+    """In each draw: what the model itself says, as far as that is known."""
     informative: bool
     unchanged: float | None
     unchanged_before: float | None
@@ -177,6 +179,8 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     eta, density = posterior.curves(run, _DRAWS, rng)
     points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
     grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
+    off = reader.own_spread * rng.standard_normal((_DRAWS, 1))
+    own_drawn = own * np.exp(off) / (own * np.exp(off) + 1 - own)
     p = sigmoid(_finer(points, eta))
     density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
@@ -184,7 +188,7 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     if posterior.unchanged is not None:
         unchanged, before = float(posterior.unchanged[run]), posterior.mixture.unchanged
     informative = bool(posterior.informative[run])
-    return Draws(map, grid, own, after, p, density, informative, unchanged, before)
+    return Draws(map, grid, own, after, p, density, own_drawn, informative, unchanged, before)
 
 
 def _finer(points: FloatArray, values: FloatArray) -> FloatArray:
@@ -204,8 +208,12 @@ def _shares(points: FloatArray, count: int) -> FloatArray:
 
 
 def _ece(density: FloatArray, p: FloatArray, confidence: FloatArray, bins: int) -> FloatArray:
-    cells = np.eye(bins)[bin_index(confidence, bins)]
-    return np.asarray(np.abs((density * (p - confidence)) @ cells).sum(axis=1))
+    """The ECE of each draw; `confidence` is one for all of them or one for each."""
+    gap = density * (p - confidence)
+    cells = bin_index(np.broadcast_to(confidence, gap.shape).ravel(), bins).reshape(gap.shape)
+    cells = cells + bins * np.arange(len(gap))[:, None]
+    sums = np.bincount(cells.ravel(), gap.ravel(), bins * len(gap))
+    return np.asarray(np.abs(sums.reshape(-1, bins)).sum(axis=1))
 
 
 def brier(density: FloatArray, p: FloatArray, confidence: FloatArray) -> FloatArray:

@@ -24,10 +24,10 @@ of the noise, both divided by the number of answers; and of the model, which is 
 last per cent.
 
 There are several such models, one for each case that was believed possible (`Mixture`). How well a
-case explains the sketch is its evidence, the integral of likelihood times prior; in the same
-approximation
+case explains the sketch is its evidence, the integral of likelihood times prior. In the same
+approximation v is normal around m − J z with covariance J Jᵀ + C, so
 
-    log Z = −½ (v − m)ᵀ C⁻¹ (v − m) − ½ |z|² − ½ log |J Jᵀ + C|,
+    log Z = −½ (v − m + J z)ᵀ (J Jᵀ + C)⁻¹ (v − m + J z) − ½ log |J Jᵀ + C|,
 
 and the cases are averaged with weights in proportion to their prior probabilities times Z.
 """
@@ -48,7 +48,7 @@ from privcal.sketch.prior import Case, Frame, Prior, Scale
 INFORMATIVE = 2.0
 """The noisy total must lie this many standard deviations of the noise above zero."""
 
-_STEPS, _CLOSE = 150, 1e-2
+_STEPS, _CLOSE = 200, 1e-2
 """The most steps, and the step in prior standard deviations that ends them. Most sketches need about
 five."""
 
@@ -64,7 +64,7 @@ _PATIENCE, _DOUBT = 30, 10.0
 """No curve explains an answer whose steps have not ended after so many: its variance is taken to be so
 many times larger, again and again until they do."""
 
-_HOPELESS, _HOPELESS_STEP = 30.0, 2
+_HOPELESS, _HOPELESS_STEP = 30.0, 6
 """A case whose log-evidence is so far below another's in that step is not followed any further."""
 
 _LOG_ROWS = 10.0
@@ -221,7 +221,10 @@ class Model:
             system = signal + covariance * doubt[moving, None, None]
             away = (current - believed[moving])[:, :, None]
             miss = (seen.values[moving] - expected)[:, :, None]
-            move = (transposed @ np.linalg.solve(system, miss + jacobian @ away) - away)[:, :, 0]
+            linear = (
+                miss + jacobian @ away
+            )  # what is seen less what it would be at the prior's means
+            move = (transposed @ np.linalg.solve(system, linear) - away)[:, :, 0]
             longest = np.abs(move).max(axis=1)
             before = last[moving]
             along = (move * before).sum(axis=1)
@@ -236,10 +239,7 @@ class Model:
             done = longest < _CLOSE if step < _STEPS - 1 else np.ones(len(moving), bool)
             look = np.ones_like(done) if best is not None and step == _HOPELESS_STEP else done
             if look.any():
-                far = (miss[look] * np.linalg.solve(covariance[look], miss[look])).sum(axis=(1, 2))
-                far += (away[look] ** 2).sum(axis=(1, 2))
-                total = signal + covariance
-                evidence[moving[look]] = -0.5 * (far + np.linalg.slogdet(total[look])[1])
+                evidence[moving[look]] = _log_normal(linear[look], (signal + covariance)[look])
                 if best is not None:
                     done |= look & (evidence[moving] < best[moving] - _HOPELESS)
                 gain = np.linalg.solve(system[done], jacobian[done])
@@ -251,9 +251,7 @@ class Model:
         """The log-likelihood of one run's average answer, at several values z of the unknowns."""
         expected, _, sampling = self._expect(z, np.full(len(z), seen.log_rows[run]))
         covariance = seen.covariance(expected, sampling)
-        miss = (seen.values[run] - expected)[:, :, None]
-        distance = (miss * np.linalg.solve(covariance, miss)).sum(axis=(1, 2))
-        return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
+        return _log_normal((seen.values[run] - expected)[:, :, None], covariance)
 
     def _expect(
         self, z: FloatArray, log_rows: FloatArray
@@ -642,6 +640,12 @@ def _flat_beyond(values: FloatArray, density: FloatArray) -> FloatArray:
     last = (below >= 1 - _UNSEEN).argmax(axis=1)[:, None]
     held = np.clip(np.arange(values.shape[1]), first, last)
     return np.take_along_axis(values, held, axis=1)
+
+
+def _log_normal(away: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Logarithms of normal densities, up to a constant, so far (B, length, 1) from their means."""
+    distance = (away * np.linalg.solve(covariance, away)).sum(axis=(1, 2))
+    return np.asarray(-0.5 * (distance + np.linalg.slogdet(covariance)[1]))
 
 
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:

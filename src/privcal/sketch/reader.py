@@ -26,6 +26,10 @@ _BOUNDS = (MIN_TEMPERATURE, MAX_TEMPERATURE)
 _KNOTS = 16
 _ELSEWHERE = 0.2
 """If fewer of the rows than this share are elsewhere, nearly all are around one knot."""
+_OWN_SPREAD = 0.6
+"""How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
+scatter among public rows."""
+
 _KERNEL = 0.5
 """The width of the kernel with which the density of public scores is smoothed."""
 
@@ -47,6 +51,9 @@ class SketchReader:
     """The class whose risk it is about; None where it is about being correct."""
     public: Scores | None = None
     """The public rows it was fitted to."""
+    own_spread: float = 0.0
+    """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
+    log-odds."""
 
     @classmethod
     def of(
@@ -168,15 +175,15 @@ def _frame(
 
     No score is below that of equal probabilities, −log(classes − 1), and none above that of a row
     of which the model is certain. Beyond the last knot nothing tells scores apart, so the grid ends
-    there; but two hats leave the whole shape to the prior.
+    there.
     """
     if event is not None:
         return Frame(knots, max(knots[0], -certain), min(knots[-1], certain), bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
     low = max(-6.0, -math.log(max(classes - 1, 1)))
-    high = 12.0 if len(knots) == 2 else knots[-1]
-    return Frame(knots, low, max(min(high, certain), low + 5.0), bulk=20.0)
+    high = max(min(prior.FINE_KNOTS[-1], certain), low + 5.0)
+    return Frame(knots, low, high, bulk=20.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +203,10 @@ class _Public:
             raise InputError(
                 f"public scores must be at least {MIN_PUBLIC} rows, not {len(public)}; "
                 "leave them out instead"
+            )
+        if event is not None and event >= public.classes:
+            raise InputError(
+                f"there is no class {event} in the public rows: they have {public.classes} classes"
             )
         if event is not None and len(np.unique(public.labels == event)) < 2:
             share = "all" if public.labels[0] == event else "none"
@@ -232,12 +243,14 @@ class _Public:
             density=_density(s, frame),
             event=self.event is not None,
         )
+        own = self._own(grid)
         return SketchReader(
             Mixture(frame, cases, leave_alone),
             self.temperature,
-            sigmoid(self._own(grid)),
+            sigmoid(own),
             self.event,
             public,
+            own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
         )
 
     def _own(self, grid: FloatArray) -> FloatArray:
@@ -249,6 +262,12 @@ class _Public:
         if classes == 2:
             return self.temperature * grid
         return _smooth(self.s, sigmoid(log_odds(outputs, 1.0, of=self.event)), grid)
+
+    def _scatter(self, own: FloatArray) -> float:
+        """How far public rows' log-odds at T = 1 typically are from `own`, where that matters."""
+        away = log_odds(self.scores.outputs, 1.0, of=self.event) - own
+        weight = sigmoid(own) * sigmoid(-own)
+        return float(np.sqrt(weight @ away**2 / weight.sum()))
 
     @property
     def _certain(self) -> float:
