@@ -442,7 +442,7 @@ def test_extreme_answers_give_finite_rising_maps_and_steps_that_end(
     st.sampled_from(list(READERS)),
     st.integers(1, 10_000),
     st.floats(1e-12, 1e12),
-    st.lists(st.floats(-1e12, 1e12), min_size=14, max_size=14),
+    st.lists(st.floats(-1e12, 1e12), min_size=18, max_size=18),
 )
 @pytest.mark.slow
 def test_whatever_the_answer_the_map_rises_and_is_finite(
@@ -608,7 +608,7 @@ def test_directions_are_the_largest_part_of_what_is_not_known(reader: SketchRead
 def test_the_priors_curve_is_its_mean_share_of_correct_rows() -> None:
     """Without data everything has a formula: log-odds e^α·s + b + f, each of them normal."""
     reader = SketchReader.of()
-    nothing = reader.read(np.zeros((1, 14)), 1, 1.0)
+    nothing = reader.read(np.zeros((1, 18)), 1, 1.0)
     s = reader.mixture.frame.grid[MAPPED]
     unit = (np.arange(4000) + 0.5) / 4000
     normal = np.array([NormalDist().inv_cdf(u) for u in unit])

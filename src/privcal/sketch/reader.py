@@ -182,15 +182,15 @@ def _frame(
 
     No score is below that of equal probabilities, −log(classes − 1), and none above that of a row
     of which the model is certain. Beyond the last knot nothing tells scores apart, so the grid ends
-    there; but two hats leave the whole shape to the prior.
+    there.
     """
     if event is not None:
         return Frame(knots, max(knots[0], -certain), min(knots[-1], certain), bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
     low = max(-6.0, -math.log(max(classes - 1, 1)))
-    high = 12.0 if len(knots) == 2 else knots[-1]
-    return Frame(knots, low, max(min(high, certain), low + 5.0), bulk=20.0)
+    high = max(min(prior.FINE_KNOTS[-1], certain), low + 5.0)
+    return Frame(knots, low, high, bulk=20.0)
 
 
 @dataclass(frozen=True, eq=False)
