@@ -64,7 +64,7 @@ _PATIENCE, _DOUBT = 30, 10.0
 """No curve explains an answer whose steps have not ended after so many: its variance is taken to be so
 many times larger, again and again until they do."""
 
-_HOPELESS, _HOPELESS_STEP = 30.0, 6
+_HOPELESS, _HOPELESS_STEP = 30.0, 12
 """A case whose log-evidence is so far below another's in that step is not followed any further."""
 
 _LOG_ROWS = 10.0

@@ -19,7 +19,7 @@ from privcal.scores import FloatArray
 ROWS_PER_SOURCE = 30
 """The guess of a source's rows where nobody says otherwise."""
 
-FINE = 80.0
+FINE = 75.0
 """The resolution from which on more hats pay."""
 
 UNCHANGED_WITH_PUBLIC = 0.3

@@ -24,9 +24,10 @@ MIN_PUBLIC = 50
 
 _BOUNDS = (MIN_TEMPERATURE, MAX_TEMPERATURE)
 _KNOTS = 16
-_OWN_SPREAD = 0.6
+_OWN_SPREAD = 0.5
 """How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
-scatter among public rows."""
+scatter among public rows: away from what the reference temperature made of them, because fewer
+classes compete."""
 
 _ELSEWHERE = 0.2
 """If fewer of the rows than this share are elsewhere, nearly all are around one knot."""
@@ -54,7 +55,7 @@ class SketchReader:
     """The public rows it was made with."""
     own_spread: float = 0.0
     """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
-    log-odds."""
+    log-odds, and where something changed the mean as well."""
 
     @property
     def public(self) -> Scores | None:
@@ -257,7 +258,9 @@ class Public:
             sigmoid(own),
             self.event,
             self,
-            own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
+            own_spread=_OWN_SPREAD
+            * self._scatter(np.interp(self.s, grid, own))
+            * (1 if self.temperature > 1 else -1),
         )
 
     def _own(self, grid: FloatArray) -> FloatArray:
