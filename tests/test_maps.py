@@ -153,6 +153,7 @@ def two_and_more(draw: st.DrawFn, least: int = 2) -> np.ndarray:
 def test_a_risk_is_the_probability_of_its_class_and_the_others_share_the_rest_as_before(
     map: RiskMap, logits: np.ndarray
 ) -> None:
+    logits = np.clip(logits, -1e3, 1e3)  # differences of 1 beside 1e30 are no longer there
     k, p, risk = map.event, map.predict_proba(logits), map.risk(logits)
     assert np.array_equal(p[:, k], risk)
     assert ((p >= 0) & (p <= 1)).all()
@@ -200,12 +201,17 @@ def test_a_risk_keeps_the_order_of_rows_and_is_slowed_at_both_ends(
 
 def test_a_risk_rises_strictly_where_a_double_can_tell() -> None:
     map = RiskMap(1.0, (-10.0, 0.0, 10.0), (-3.0, -1.0, 2.0), event=1)
-    p = np.array([0.0, 1e-300, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15, 1.0])
+    p = np.array([0.0, 1e-15, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15, 1.0])
     risk = map.risk(probabilities=p)
     assert (np.diff(risk) > 0).all()
-    # Neither 0 nor 1 is taken for certainty.
-    assert risk[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * math.log1p(745))))
-    assert risk[-1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * math.log1p(745))))
+    # Neither 0 nor 1 is taken for certainty: a log-odds of −53 log 2 or 53 log 2, and slowed there.
+    beyond = math.log1p(53 * math.log(2) - 10)
+    assert risk[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * beyond)))
+    assert risk[-1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * beyond)))
+    # Logits may be further apart, and infinitely far.
+    far = map.risk([[1e308, -1e308], [-1e308, 1e308]])
+    assert far[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * math.log1p(745))))
+    assert far[1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * math.log1p(745))))
 
 
 def test_a_risk_of_two_classes_is_that_of_the_other_turned_round() -> None:

@@ -127,7 +127,7 @@ def test_one_source_with_one_row_is_drowned_and_said_to_be() -> None:
         random_scores(1), privcal.Policy(epsilon=0.01), name="only", ledger=None
     )
     values = tuple(source.answer(Question.of(QUERY, 0.01, "r")).values.tolist())
-    # Noise of standard deviation 141 in 14 numbers; whatever came out, its sum is no signal.
+    # Noise of standard deviation 141 in 18 numbers; whatever came out, its sum is no signal.
     quiet = tuple(v - sum(values) / len(values) for v in values)
     small = Sketch(QUERY, (SketchAnswer("only", "acme", "r", NANO // 100, quiet),))
     fitted = small.fit()

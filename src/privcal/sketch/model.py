@@ -183,12 +183,21 @@ class Model:
         return Fit(self, z, spread, evidence, seen)
 
     def start_near(self, other: Fit) -> FloatArray | None:
-        """Where to start, if the other model differs from this one in how much the curve bends."""
+        """Where to start, if the other model believes otherwise only of slope, level and bend."""
         ours, theirs = self.prior, other.model.prior
-        names = (f.name for f in fields(Prior) if f.name != "bend")
+        free = {"slope", "level", "bend"}
+        names = {f.name for f in fields(Prior)} - free
         if any(getattr(ours, name) is not getattr(theirs, name) for name in names):
             return None
         z = other.mean.copy()
+        if ours.correlation == 0 and ours.clean is None:
+            for k, (mean, sd), (before, wide) in (
+                (0, ours.slope, theirs.slope),
+                (1, ours.level, theirs.level),
+            ):
+                z[:, k] = (before + wide * z[:, k] - mean) / sd
+        elif (ours.slope, ours.level) != (theirs.slope, theirs.level):
+            return None
         z[:, 2 : 2 + self.fitted_bends] *= theirs.bend[0] / ours.bend[0]
         return z
 

@@ -51,11 +51,16 @@ class SketchReader:
     """The confidence at T = 1 of rows with the scores of the model's grid."""
     event: int | None = None
     """The class whose risk it is about; None where it is about being correct."""
-    public: Scores | None = None
-    """The public rows it was fitted to."""
+    fitted: Public | None = None
+    """The public rows it was made with."""
     own_spread: float = 0.0
     """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
     log-odds, and where something changed the mean as well."""
+
+    @property
+    def public(self) -> Scores | None:
+        """The public rows' scores."""
+        return None if self.fitted is None else self.fitted.scores
 
     @classmethod
     def of(
@@ -85,7 +90,7 @@ class SketchReader:
             knots = prior.knots(public is not None, event is not None)
         if public is None:
             return _without_public(event, knots, unchanged, leave_alone)
-        return _Public.of(public, event).reader(knots, unchanged, leave_alone)
+        return Public.of(public, event).reader(knots, unchanged, leave_alone)
 
     def reads(
         self,
@@ -103,10 +108,9 @@ class SketchReader:
     def at(self, knots: tuple[float, ...]) -> SketchReader:
         """The same with other knots."""
         believed = self.mixture.unchanged, self.mixture.leave_alone
-        if self.public is None:
+        if self.fitted is None:
             return _without_public(self.event, knots, *believed)
-        s = log_odds(self.public.outputs, self.temperature, of=self.event)
-        return _Public(self.public, self.temperature, s, self.event).reader(knots, *believed)
+        return self.fitted.reader(knots, *believed)
 
     @property
     def query(self) -> Hats:
@@ -179,19 +183,19 @@ def _frame(
 
     No score is below that of equal probabilities, −log(classes − 1), and none above that of a row
     of which the model is certain. Beyond the last knot nothing tells scores apart, so the grid ends
-    there; but two hats leave the whole shape to the prior.
+    there.
     """
     if event is not None:
         return Frame(knots, max(knots[0], -certain), min(knots[-1], certain), bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
     low = max(-6.0, -math.log(max(classes - 1, 1)))
-    high = 12.0 if len(knots) == 2 else knots[-1]
-    return Frame(knots, low, max(min(high, certain), low + 5.0), bulk=20.0)
+    high = max(min(prior.FINE_KNOTS[-1], certain), low + 5.0)
+    return Frame(knots, low, high, bulk=20.0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Public:
+class Public:
     """Public rows, fitted."""
 
     scores: Scores
@@ -200,7 +204,7 @@ class _Public:
     event: int | None
 
     @classmethod
-    def of(cls, public: Scores, event: int | None) -> _Public:
+    def of(cls, public: Scores, event: int | None) -> Public:
         if not isinstance(public, Scores):
             raise InputError(f"public must be Scores, not {type(public).__name__}")
         if len(public) < MIN_PUBLIC:
@@ -253,7 +257,7 @@ class _Public:
             self.temperature,
             sigmoid(own),
             self.event,
-            public,
+            self,
             own_spread=_OWN_SPREAD
             * self._scatter(np.interp(self.s, grid, own))
             * (1 if self.temperature > 1 else -1),
