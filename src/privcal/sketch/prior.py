@@ -162,7 +162,12 @@ def cases(frame: Frame, unchanged: float, *, event: bool = False) -> list[Case]:
     """
     if event:
         slab = Prior(
-            (-0.4, 0.6), (0.0, 1.5), density=(0.0, 4.0), ends=(1.5, 1.5), end_bends=(1.5, 1.5)
+            (-0.4, 0.6),
+            (0.0, 1.5),
+            density=(0.0, 4.0),
+            trend=(5.0, 5.0),
+            ends=(1.5, 1.5),
+            end_bends=(1.5, 1.5),
         )
         mild = replace(slab, slope=(-0.2, 0.25), level=(0.0, 0.5))
     else:
