@@ -282,6 +282,12 @@ def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFact
 
 CURVE = {"kind": "curve", "scores": [0.0, 1.0], "log_odds": [0.0, 1.0]}
 RISK = CURVE | {"kind": "risk"}
+OFFSETS = CURVE | {
+    "kind": "offsets",
+    "offsets": [0.0, 0.0],
+    "corrected": [0.0, 1.0],
+    "corrected_log_odds": [0.0, 1.0],
+}
 
 
 def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
@@ -301,6 +307,15 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         (CURVE | {"log_odds": [0, 1, 2]}, "must be equally many"),
         (CURVE | {"log_odds": [1.0, 1.0]}, "log_odds of a curve must be finite and rise strictly"),
         (CURVE | {"scores": [1.0, 0.0]}, "scores of a curve must be finite and rise strictly"),
+        (CURVE | {"scores": [0.0, 5e-324]}, "must have finite slopes"),
+        (CURVE | {"scores": [-1e308, 1e308]}, "must have finite slopes"),
+        (CURVE | {"log_odds": [-1e308, 1e308]}, "must have finite slopes"),
+        (CURVE | {"directions": [[1e300, 0.0]]}, "must be numbers from -1000 to 1000"),
+        (CURVE | {"directions": [[0.1, 0.1]] * 101}, "must be at most 100"),
+        (OFFSETS | {"log_odds": [-1e308, 1e308]}, "log_odds must be finite numbers"),
+        (OFFSETS | {"scores": [-1e308, 1e308]}, "must have finite slopes"),
+        (OFFSETS | {"corrected_log_odds": [-1e308, 1e308]}, "must have finite slopes"),
+        (OFFSETS | {"offsets": []}, "offsets must be finite numbers"),
         (CURVE | {"scores": [0.0, float("inf")]}, "it is not JSON"),
         (CURVE | {"scores": [float("nan"), 1.0]}, "it is not JSON"),
         (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),
