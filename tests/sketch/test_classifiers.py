@@ -79,7 +79,7 @@ def test_a_curve_does_not_rise_where_no_row_was_seen() -> None:
     [map] = reader.maps(reader.read(average, 100, 2 / 100))
     last, *beyond = map.confidence(logits=[[2.0, 0.0], [4.0, 0.0], [12.0, 0.0], [1e5, 0.0]])
     assert last == pytest.approx(1 / (1 + np.exp(-2)), abs=0.05)
-    assert max(beyond) < last + 0.08  # a knot lies between, at 2.5
+    assert max(beyond) < last + 0.06
 
 
 @pytest.mark.parametrize("name", ["acc-t", "nll-t", "ece-t"])

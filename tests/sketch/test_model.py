@@ -739,9 +739,9 @@ def test_a_model_in_use_is_left_alone_unless_it_clearly_changed() -> None:
     sketches = []
     for error in (0.0, 2.0):
         right = np.random.default_rng(1).uniform(size=3000) < 1 / (1 + np.exp(-(s - error)))
-        shares = np.array([[hat(v, prior.WIDE_FINE_KNOTS, k) for k in range(7)] for v in s])
+        shares = np.array([[hat(v, prior.WIDE_FINE_KNOTS, k) for k in range(9)] for v in s])
         sketches.append(np.concatenate([shares[~right].sum(axis=0), shares[right].sum(axis=0)]))
-    sketches.append(np.zeros(14))
+    sketches.append(np.zeros(18))
     read = careful.read(np.array(sketches) / 100, 100, 2 / 100)
     assert read.left_alone.tolist() == [True, False, True]  # nobody looked: nothing is moved
     maps = careful.maps(read)
