@@ -174,6 +174,7 @@ def cases(frame: Frame, unchanged: float, *, event: bool = False) -> list[Case]:
     else:
         slab = Prior((-0.75, 0.5), (-0.6, 1.4), trend=(5.0, 5.0), ends=(0.0, 5.0))
         mild = replace(slab, slope=(-0.3, 0.3), level=(-0.25, 0.5))
+    parts: list[tuple[Prior, float, tuple[float, ...]]]
     parts = [(slab, 2 / 3, _BENDS), (mild, 1 / 3, _BENDS)]
     if unchanged == 0:
         # Votes of trees, and scores fitted to few rows, mean more than they say.
