@@ -13,7 +13,7 @@ from privcal.maps import CurveMap, RiskMap
 from privcal.scores import FloatArray
 from privcal.sketch import RiskEvaluation, SketchReader, evaluate_risk
 from privcal.sketch import risk as measures
-from privcal.sketch.evaluation import Draws, drawn
+from privcal.sketch.evaluation import Draws, Estimate, drawn
 from privcal.sketch.model import sigmoid
 from privcal.sketch.risk import WIDEST
 
@@ -280,3 +280,10 @@ def test_public_rows_must_have_the_event_and_others() -> None:
             SketchReader.of(lonely, event=event)
     with pytest.raises(InputError, match="there is no class 2 in the public rows: they have 2"):
         SketchReader.of(privcal.Scores(probabilities=[0.3, 0.6] * 50, labels=[0, 1] * 50), event=2)
+
+
+def test_an_estimate_is_within_its_interval_though_a_few_draws_are_far_out() -> None:
+    draws = np.ones(2000)
+    draws[:5] = 1e9
+    found = Estimate.of(draws)
+    assert found.low <= found.value <= found.high == 1
