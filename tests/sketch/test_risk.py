@@ -287,3 +287,13 @@ def test_an_estimate_is_within_its_interval_though_a_few_draws_are_far_out() -> 
     draws[:5] = 1e9
     found = Estimate.of(draws)
     assert found.low <= found.value <= found.high == 1
+
+
+@pytest.mark.parametrize("level", [-1e5, 1e5])
+def test_a_map_that_is_certain_of_everybody_is_judged_in_finite_numbers(level: float) -> None:
+    reader = SketchReader.of(event=1)
+    posterior = reader.read(np.full((1, reader.query.length), 3.0), 40, 0.05)
+    map = RiskMap(1.0, (-1.0, 1.0), (level, level + 1), event=1)
+    for estimate in evaluate_risk(posterior, reader, map).estimates().values():
+        assert estimate.low <= estimate.value <= estimate.high
+        assert math.isfinite(estimate.low) and math.isfinite(estimate.high)
