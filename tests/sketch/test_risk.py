@@ -296,4 +296,13 @@ def test_a_map_that_is_certain_of_everybody_is_judged_in_finite_numbers(level: f
     map = RiskMap(1.0, (-1.0, 1.0), (level, level + 1), event=1)
     for estimate in evaluate_risk(posterior, reader, map).estimates().values():
         assert estimate.low <= estimate.value <= estimate.high
-        assert math.isfinite(estimate.low) and math.isfinite(estimate.high)
+        assert np.isfinite([estimate.low, estimate.high]).all()
+
+
+def test_a_band_holds_its_middle_though_a_few_draws_are_far_out() -> None:
+    map, one = RiskMap(1.0, (-1.0, 1.0), (-1.0, 1.0), event=1), np.array([0.5])
+    p = np.full((2000, 1), 1e-9)
+    p[:5] = 1.0
+    draws = Draws(map, one, one, one, p, np.ones((2000, 1)), one, True, None, None)
+    _, _, _, middle, low, high, _ = draws.band()
+    assert low <= middle <= high

@@ -159,7 +159,7 @@ class Draws:
         """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
         expected = self.density.mean(axis=0)
         limits = np.quantile(self.p, [0.025, 0.975], axis=0)
-        mean = self.p.mean(axis=0)
+        mean = np.clip(self.p.mean(axis=0), *limits)  # as in `Estimate.of`
         shown = expected > 1e-3 * expected.max()
         everything = (self.grid, self.own, self.after, mean, *limits, expected)
         return tuple(values[shown] for values in everything)
