@@ -35,7 +35,9 @@ FORMAT = "privcal-map"
 VERSION = 1
 MAX_POINTS = 1000
 MAX_DIRECTIONS = 100
-MAX_DIRECTION = 1000.0
+MAX_SHIFT = 1000.0
+"""Log-odds: what a direction or an offset may move a curve by. More means nothing."""
+
 MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
 
@@ -437,7 +439,7 @@ class CurveMap(Map):
         if len(self.directions) > MAX_DIRECTIONS:
             raise InputError(f"directions of a curve must be at most {MAX_DIRECTIONS}")
         for direction in self.directions:
-            most = MAX_DIRECTION
+            most = MAX_SHIFT
             if len(direction) != len(self.scores) or not all(abs(d) <= most for d in direction):
                 raise InputError(
                     f"directions of a curve must be numbers from {-most:g} to {most:g}, one for each "
@@ -598,7 +600,7 @@ class OffsetsMap(Map):
         The first curve: 2 to 1,000 numbers each, equally many; scores rise strictly, log-odds
         never fall.
     offsets
-        For each class a finite number: what is added where it is the predicted one.
+        For each class a number from -1000 to 1000: what is added where it is the predicted one.
     corrected, corrected_log_odds
         The second curve: the same, both rising strictly.
 
@@ -632,8 +634,10 @@ class OffsetsMap(Map):
         object.__setattr__(self, "corrected", second.scores)
         object.__setattr__(self, "corrected_log_odds", second.log_odds)
         offsets = tuple(map(float, self.offsets))
-        if not offsets or not all(map(math.isfinite, offsets)):
-            raise InputError("offsets must be finite numbers, one for each class")
+        if not offsets or not all(abs(offset) <= MAX_SHIFT for offset in offsets):
+            raise InputError(
+                f"offsets must be numbers from {-MAX_SHIFT:g} to {MAX_SHIFT:g}, one for each class"
+            )
         object.__setattr__(self, "offsets", offsets)
 
     def at(self, s: FloatArray, predicted: IntArray) -> FloatArray:

@@ -382,8 +382,8 @@ def test_order_stays_within_a_predicted_class_and_changes_between_classes() -> N
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"offsets": ()}, "offsets must be finite"),
-        ({"offsets": (0.0, math.inf)}, "offsets must be finite"),
+        ({"offsets": ()}, "offsets must be numbers"),
+        ({"offsets": (0.0, math.inf)}, "offsets must be numbers"),
         ({"log_odds": (1.0, 0.0)}, "must not fall"),
         ({"log_odds": (1.0, 2.0, 3.0)}, "as many as scores"),
         ({"scores": (1.0, 0.0)}, "rise strictly"),

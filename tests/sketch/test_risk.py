@@ -13,7 +13,7 @@ from privcal.maps import CurveMap, RiskMap
 from privcal.scores import FloatArray
 from privcal.sketch import RiskEvaluation, SketchReader, evaluate_risk
 from privcal.sketch import risk as measures
-from privcal.sketch.evaluation import Draws, drawn
+from privcal.sketch.evaluation import Draws, Estimate, drawn
 from privcal.sketch.model import sigmoid
 from privcal.sketch.risk import WIDEST
 
@@ -280,3 +280,29 @@ def test_public_rows_must_have_the_event_and_others() -> None:
             SketchReader.of(lonely, event=event)
     with pytest.raises(InputError, match="there is no class 2 in the public rows: they have 2"):
         SketchReader.of(privcal.Scores(probabilities=[0.3, 0.6] * 50, labels=[0, 1] * 50), event=2)
+
+
+def test_an_estimate_is_within_its_interval_though_a_few_draws_are_far_out() -> None:
+    draws = np.ones(2000)
+    draws[:5] = 1e9
+    found = Estimate.of(draws)
+    assert found.low <= found.value <= found.high == 1
+
+
+@pytest.mark.parametrize("level", [-1e5, 1e5])
+def test_a_map_that_is_certain_of_everybody_is_judged_in_finite_numbers(level: float) -> None:
+    reader = SketchReader.of(event=1)
+    posterior = reader.read(np.full((1, reader.query.length), 3.0), 40, 0.05)
+    map = RiskMap(1.0, (-1.0, 1.0), (level, level + 1), event=1)
+    for estimate in evaluate_risk(posterior, reader, map).estimates().values():
+        assert estimate.low <= estimate.value <= estimate.high
+        assert np.isfinite([estimate.low, estimate.high]).all()
+
+
+def test_a_band_holds_its_middle_though_a_few_draws_are_far_out() -> None:
+    map, one = RiskMap(1.0, (-1.0, 1.0), (-1.0, 1.0), event=1), np.array([0.5])
+    p = np.full((2000, 1), 1e-9)
+    p[:5] = 1.0
+    draws = Draws(map, one, one, one, p, np.ones((2000, 1)), one, True, None, None)
+    _, _, _, middle, low, high, _ = draws.band()
+    assert low <= middle <= high

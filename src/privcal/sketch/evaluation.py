@@ -35,9 +35,13 @@ class Estimate:
 
     @classmethod
     def of(cls, draws: FloatArray) -> Estimate:
-        """Mean and interval of draws from the posterior."""
+        """Mean and interval of draws from the posterior.
+
+        A few draws far out, as of a ratio of two small numbers, may pull the mean out of the
+        interval; it is then the end of it.
+        """
         low, high = np.quantile(draws, [0.025, 0.975])
-        return cls(float(draws.mean()), float(low), float(high))
+        return cls(float(np.clip(draws.mean(), low, high)), float(low), float(high))
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -155,7 +159,7 @@ class Draws:
         """Score, before, after, mean of p, its 95 % limits and the share of rows, where there are any."""
         expected = self.density.mean(axis=0)
         limits = np.quantile(self.p, [0.025, 0.975], axis=0)
-        mean = self.p.mean(axis=0)
+        mean = np.clip(self.p.mean(axis=0), *limits)  # as in `Estimate.of`
         shown = expected > 1e-3 * expected.max()
         everything = (self.grid, self.own, self.after, mean, *limits, expected)
         return tuple(values[shown] for values in everything)

@@ -24,7 +24,7 @@ WIDEST = 0.2
 the model knows only that they lie smoothly: a wider one would be mostly what was believed beforehand."""
 
 _MOST = 30.0
-"""The largest log-odds in a regression on them: a risk of 1 − 10⁻¹³."""
+"""The largest log-odds in a ratio or a regression: a risk of 1 − 10⁻¹³, never of 0 or 1."""
 
 _STEPS = 50
 
@@ -124,8 +124,8 @@ def evaluate_risk(
         prevalence=Estimate.of(prevalence),
         risk_before=Estimate.of(density @ own),
         risk_after=Estimate.of(density @ after),
-        observed_expected_before=Estimate.of(prevalence / (density @ own)),
-        observed_expected_after=Estimate.of(prevalence / (density @ after)),
+        observed_expected_before=Estimate.of(prevalence / (density @ sigmoid(before_odds))),
+        observed_expected_after=Estimate.of(prevalence / (density @ sigmoid(after_odds))),
         intercept_before=Estimate.of(intercept(p, density, before_odds)),
         intercept_after=Estimate.of(intercept(p, density, after_odds)),
         slope_before=Estimate.of(slope(p, density, before_odds)),
