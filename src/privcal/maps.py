@@ -58,12 +58,12 @@ def unchanged_in_words(after: float, before: float) -> str:
     'the probability that nothing changed is 81 % (believed beforehand: 50 %)'
     """
     return (
-        f"the probability that nothing changed is {_percent(after)} "
-        f"(believed beforehand: {_percent(before)})"
+        f"the probability that nothing changed is {percent(after)} "
+        f"(believed beforehand: {percent(before)})"
     )
 
 
-def _percent(p: float) -> str:
+def percent(p: float) -> str:
     """Never certainty: nobody has that."""
     return "below 1 %" if p < 0.01 else "above 99 %" if p > 0.99 else f"{100 * p:.0f} %"
 
