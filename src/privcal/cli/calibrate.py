@@ -131,7 +131,7 @@ RowsPerSource = Annotated[
     typer.Option(
         metavar="N",
         help="For sketch: your guess of how many rows a source has, by which it is decided how "
-        "finely to ask; twice or half as many does not matter. By default what the owners tell, "
+        "finely to ask; twice or half as many hardly matters. By default what the owners tell, "
         "else 30.",
     ),
 ]
@@ -316,7 +316,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
     """A run with class offsets leaves no sketch behind that could be saved or drawn."""
     for name, path in paths.items():
         if path is not None and getattr(method, "class_offsets", False):
-            raise InputError(f"with class_offsets no sketch is kept: leave out --{name}, or that")
+            raise InputError(f"with class_offsets no sketch is kept: leave out that or --{name}")
 
 
 def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
