@@ -391,7 +391,7 @@ class CurveMap(Map):
     The score s of a row is the log-odds of its confidence at `temperature`; the result's log-odds
     are read off the straight lines through the points (`scores`, `log_odds`). The first line goes
     on below; above, the curve rises ever more slowly, as log(1 + s − last score): a confidence
-    that was rounded to 1 has s = ∞ and must not be taken for certainty.
+    that was rounded to 1 has a very large s and must not be taken for certainty.
 
     Parameters
     ----------
@@ -476,7 +476,7 @@ class RiskMap(CurveMap):
 
     The score s of a row is the log-odds of P(`event`) at `temperature`: of that class against all
     others, predicted or not. The curve is read as that of `CurveMap`, and is slowed at both ends: a
-    probability that was rounded to 0 or 1 has s = ∓∞ and must not be taken for certainty.
+    probability that was rounded to 0 or 1 has s far out and must not be taken for certainty.
 
     The order of rows by risk never changes. What may change is the class that is predicted: the
     one with the largest probability, where `event` has its risk and the others share the rest as

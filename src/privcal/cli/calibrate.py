@@ -335,18 +335,18 @@ def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[
 def _say_target(method: methods.Method, sources: list[Source]) -> None:
     """Of a single column of probabilities, a risk, two things can be corrected: say which one is."""
     rows = [source.rows_in_memory for source in sources]
-    if not hasattr(method, "event") or not any(
-        r is not None and r.outputs.binary_column for r in rows
-    ):
+    if not any(r is not None and r.outputs.binary_column for r in rows):
         return
-    if method.event is None:
+    event = getattr(method, "event", None)
+    if event is None:
+        how = "--event 1" if hasattr(method, "event") else "--method sketch --event 1"
         note(
-            "this corrects how far the predicted class can be trusted; --event 1 corrects the "
+            f"this corrects how far the predicted class can be trusted; {how} corrects the "
             "probability of class 1 itself, the risk, for the same epsilon"
         )
     else:
         note(
-            f"this corrects the risk of class {method.event}; without --event, how far the "
+            f"this corrects the risk of class {event}; without --event, how far the "
             "predicted class can be trusted is corrected"
         )
 
