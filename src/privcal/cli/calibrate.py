@@ -316,7 +316,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
     """A run with class offsets leaves no sketch behind that could be saved or drawn."""
     for name, path in paths.items():
         if path is not None and getattr(method, "class_offsets", False):
-            raise InputError(f"with class_offsets no sketch is kept: leave out that or --{name}")
+            raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
 def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
