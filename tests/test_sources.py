@@ -596,6 +596,18 @@ def test_from_python_nobodys_private_rows_are_taken_as_public_ones(tmp_path: Pat
     assert source.ledger.nano_spent == 0
 
 
+def test_a_table_without_rows_has_sources_only_where_they_are_listed(tmp_path: Path) -> None:
+    table = tmp_path / "icu.csv"
+    table.write_text("hospital,probability,label\n")
+    how: dict[str, Any] = {"source_column": "hospital", "per_row": True}
+    with pytest.raises(privcal.InputError, match=r"icu\.csv has no rows"):
+        privcal.open_sources([table], new_ledgers=True, **how)
+    with pytest.raises(privcal.InputError, match=r"icu\.csv has no rows"):
+        privcal.create_ledgers(table, privcal.Policy(1.0), **how)
+    listed = privcal.open_sources([table], new_ledgers=True, source_names=["A"], **how)
+    assert [source.name for source in listed] == ["A"]
+
+
 def test_from_python_no_sources_are_an_error(tmp_path: Path) -> None:
     table = tmp_path / "icu.csv"
     table.write_text("hospital,probability,label\n" + "A,0.5,1\nB,0.25,0\n" * 5)

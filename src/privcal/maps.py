@@ -62,12 +62,12 @@ def unchanged_in_words(after: float, before: float) -> str:
     'the probability that nothing changed is 81 % (believed beforehand: 50 %)'
     """
     return (
-        f"the probability that nothing changed is {_percent(after)} "
-        f"(believed beforehand: {_percent(before)})"
+        f"the probability that nothing changed is {percent(after)} "
+        f"(believed beforehand: {percent(before)})"
     )
 
 
-def _percent(p: float) -> str:
+def percent(p: float) -> str:
     """Never certainty: nobody has that."""
     return "below 1 %" if p < 0.01 else "above 99 %" if p > 0.99 else f"{100 * p:.0f} %"
 
@@ -395,7 +395,7 @@ class CurveMap(Map):
     The score s of a row is the log-odds of its confidence at `temperature`; the result's log-odds
     are read off the straight lines through the points (`scores`, `log_odds`). The first line goes
     on below; above, the curve rises ever more slowly, as log(1 + s − last score): a confidence
-    that was rounded to 1 has s = ∞ and must not be taken for certainty.
+    that was rounded to 1 has a very large s and must not be taken for certainty.
 
     Parameters
     ----------
@@ -489,7 +489,7 @@ class RiskMap(CurveMap):
 
     The score s of a row is the log-odds of P(`event`) at `temperature`: of that class against all
     others, predicted or not. The curve is read as that of `CurveMap`, and is slowed at both ends: a
-    probability that was rounded to 0 or 1 has s = ∓∞ and must not be taken for certainty.
+    probability that was rounded to 0 or 1 has s far out and must not be taken for certainty.
 
     The order of rows by risk never changes. What may change is the class that is predicted: the
     one with the largest probability, where `event` has its risk and the others share the rest as

@@ -134,8 +134,9 @@ def private_reliability_figure(
 ) -> Figure:
     """The accuracy by confidence that a sketch estimates: a curve with its 95 % band.
 
-    Of a sketch of an event: how often it was so, by the model's own risk. There are no bars, which would look as if something had been counted. The strip below shows
-    where the hidden rows are estimated to lie.
+    Of a sketch of an event: how often it was so, by the model's own risk. There are no bars, which
+    would look as if something had been counted. The strip below shows where the hidden rows are
+    estimated to lie.
     """
     from matplotlib.figure import Figure
 
@@ -153,8 +154,9 @@ def private_reliability_figure(
         own, seen, name = evaluation.band.confidence, evaluation.band.accuracy, "confidence"
         what = "accuracy"
         means = [f"ECE {e.value:.3f}" for e in (evaluation.ece_before, evaluation.ece_after)]
-    _band(axis, evaluation, own, seen, name, what)
-    _sum_up(axis, evaluation, means)
+    above = bool(evaluation.band.share @ (seen - own) > 0)
+    _band(axis, evaluation, own, seen, name, what, above)
+    _sum_up(axis, evaluation, means, above)
     _strip(strip, own, evaluation.band.share, name)
     return figure
 
@@ -166,7 +168,9 @@ def _band(
     seen: FloatArray,
     name: str,
     what: str,
+    above: bool,
 ) -> None:
+    """`above`: whether the curve is above the diagonal, where the legend would stand."""
     band = evaluation.band
     below = np.cumsum(band.share) / band.share.sum()
     drawn = below > _RARE
@@ -184,14 +188,15 @@ def _band(
     axis.grid(color=GREY, alpha=0.15, lw=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     place: dict[str, Any] = {"loc": "upper left"}
-    if band.share @ (seen - own) > 0:  # the curve is up there
+    if above:
         place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.12)}
     axis.legend(fontsize=9, frameon=False, **place)
 
 
 def _sum_up(
-    axis: Any, evaluation: PrivateEvaluation | RiskEvaluation, means: Sequence[str]
+    axis: Any, evaluation: PrivateEvaluation | RiskEvaluation, means: Sequence[str], above: bool
 ) -> None:
+    """The figures in numbers, under the legend."""
     briers = evaluation.brier_before, evaluation.brier_after
     before, after = (
         f"{mean}, Brier {brier.value:.3f}" for mean, brier in zip(means, briers, strict=True)
@@ -199,12 +204,13 @@ def _sum_up(
     text = f"before: {before}\nafter: {after}\n(estimates)"
     if not evaluation.informative:
         text = "THE NOISE DROWNED THE DATA:\nonly what was believed beforehand"
+    x, y, ha, va = (0.98, 0.03, "right", "bottom") if above else (0.025, 0.8, "left", "top")
     axis.text(
-        0.98,
-        0.03,
+        x,
+        y,
         text,
-        ha="right",
-        va="bottom",
+        ha=ha,
+        va=va,
         fontsize=9,
         color="black" if evaluation.informative else ORANGE,
         bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 2},

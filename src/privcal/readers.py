@@ -122,6 +122,8 @@ def read_sources(
     for row, key in enumerate(keys):
         if key in rows or (key and names is None):
             rows.setdefault(key, []).append(row)
+    if strict and names is None and not rows:
+        raise InputError(f"{path} has no rows, so nothing says which sources there are: list them")
     return {key: scores.take(np.array(indices, np.int64)) for key, indices in rows.items()}
 
 

@@ -132,7 +132,7 @@ def _check_map(map: Map, scores: Scores) -> CurveMap:
     if not isinstance(map, CurveMap) or not map.directions:
         raise InputError(
             f"{map.describe()} does not say how it is uncertain, so own rows cannot be weighed "
-            "against it; refine a map that the sketch made with this version"
+            "against it; refine a map of the sketch, made without class_offsets"
         )
     known = map.provenance.get("model")
     if known and scores.model and known != scores.model:

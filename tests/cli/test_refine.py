@@ -49,7 +49,7 @@ def test_refine_writes_what_the_function_gives(
     }  # fmt: skip
     code, stdout, _ = run("refine", shared, own, "--out", out)
     assert (code, f"60 own rows; map written to {out}" in stdout) == (0, True)
-    assert f"like those of the other sources: {alike:.0%}" in stdout
+    assert f"like those of the other sources: {100 * alike:.0f} %." in stdout
     assert "use it here" in stdout
 
 

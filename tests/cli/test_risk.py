@@ -114,15 +114,18 @@ def test_a_risk_is_applied_and_correctness_is_that_of_the_class_it_predicts(
     assert measured["after"]["accuracy"] > measured["before"]["accuracy"]
 
 
+@pytest.mark.parametrize(
+    ("method", "kind", "other"),
+    [("sketch", "curve", "--event 1"), ("acc-t", "temperature", "--method sketch --event 1")],
+)
 def test_a_single_column_of_probabilities_is_told_what_else_could_be_corrected(
-    run: Any, clinics: list[Path], tmp_path: Path
+    run: Any, clinics: list[Path], tmp_path: Path, method: str, kind: str, other: str
 ) -> None:
-    code, _, stderr = run(
-        "calibrate", *clinics, *NEW, "--method", "sketch", "--out", tmp_path / "map.json"
-    )
+    out = tmp_path / "map.json"
+    code, _, stderr = run("calibrate", *clinics, *NEW, "--method", method, "--out", out)
     assert code == 0
-    assert "how far the predicted class can be trusted; --event 1 corrects" in stderr
-    assert privcal.load_map(tmp_path / "map.json").kind == "curve"
+    assert f"how far the predicted class can be trusted; {other} corrects" in stderr
+    assert privcal.load_map(out).kind == kind
 
 
 @pytest.mark.parametrize(

@@ -415,10 +415,11 @@ def test_class_offsets_are_refused_before_anybody_is_charged(
     code, _, stderr = run(*given)
     assert code == 2
     assert "class_offsets needs a resolution of 100, and this run has 42" in stderr  # 30 · √2
+    assert "more rows than was guessed, say so (rows_per_source)" in stderr
     assert not (tmp_path / "map.json").exists()
     for clinic in clinics:
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 0
     for name in ("--sketch", "--plot"):
         code, _, stderr = run(*given, name, tmp_path / "kept.png")
         assert code == 2
-        assert f"no sketch is kept: leave out {name}" in stderr
+        assert f"no sketch is kept with class_offsets: leave out that or {name}" in stderr

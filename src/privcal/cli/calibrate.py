@@ -131,7 +131,7 @@ RowsPerSource = Annotated[
     typer.Option(
         metavar="N",
         help="For sketch: your guess of how many rows a source has, by which it is decided how "
-        "finely to ask; twice or half as many does not matter. By default what the owners tell, "
+        "finely to ask; twice or half as many hardly matters. By default what the owners tell, "
         "else 30.",
     ),
 ]
@@ -316,7 +316,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
     """A run with class offsets leaves no sketch behind that could be saved or drawn."""
     for name, path in paths.items():
         if path is not None and getattr(method, "class_offsets", False):
-            raise InputError(f"with class_offsets no sketch is kept: leave out --{name}, or that")
+            raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
 def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -335,18 +335,18 @@ def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[
 def _say_target(method: methods.Method, sources: list[Source]) -> None:
     """Of a single column of probabilities, a risk, two things can be corrected: say which one is."""
     rows = [source.rows_in_memory for source in sources]
-    if not hasattr(method, "event") or not any(
-        r is not None and r.outputs.binary_column for r in rows
-    ):
+    if not any(r is not None and r.outputs.binary_column for r in rows):
         return
-    if method.event is None:
+    event = getattr(method, "event", None)
+    if event is None:
+        how = "--event 1" if hasattr(method, "event") else "--method sketch --event 1"
         note(
-            "this corrects how far the predicted class can be trusted; --event 1 corrects the "
+            f"this corrects how far the predicted class can be trusted; {how} corrects the "
             "probability of class 1 itself, the risk, for the same epsilon"
         )
     else:
         note(
-            f"this corrects the risk of class {method.event}; without --event, how far the "
+            f"this corrects the risk of class {event}; without --event, how far the "
             "predicted class can be trusted is corrected"
         )
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from privcal.cli.console import plural, show
 from privcal.cli.options import Json
 from privcal.files import check_outputs
-from privcal.maps import load_map
+from privcal.maps import load_map, percent
 from privcal.readers import read_scores
 from privcal.refinement import refine as refined_by
 
@@ -48,7 +48,7 @@ def refine(
         as_json,
         document,
         f"refined with {plural(rows, 'own row')}; map written to {out}",
-        Text(f"Probability that your rows are like those of the other sources: {alike:.0%}."),
+        Text(f"Probability that your rows are like those of the other sources: {percent(alike)}."),
         Text(
             "The map holds your rows exactly, without privacy: use it here, and let neither it nor "
             "what it says of other people's inputs leave.",

@@ -93,7 +93,8 @@ class OffsetsReader:
                 f"class_offsets needs a resolution of {LEAST_RESOLUTION:g}, and this run has "
                 f"{resolution:.0f} (rows of a source, times ε, times the root of half the sources): "
                 "below that the noise on each class says more than its rows; ask more sources, "
-                "with a larger ε, or without class_offsets"
+                "with a larger ε, or without class_offsets; if sources have more rows than was "
+                "guessed, say so (rows_per_source)"
             )
         count = np.bincount(public.outputs.predicted, minlength=public.classes) + 0.5
         knots = prior.knots(True, False, FIRST * HATS_SHARE * resolution)
