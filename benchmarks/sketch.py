@@ -47,7 +47,9 @@ BENT = ("gaussian_noise", "contrast", "pixelate", "shot_noise")
 
 COMPARED = ["uncalibrated", "acc-t", "sketch"]
 WITH = str(with_public("sketch", PUBLIC))
-TRIALS = 100
+TRIALS, JUDGED = 100, 6
+"""Runs of each setting in a study, and of each shift where everything estimated is looked at."""
+
 EPSILONS = (0.2, 0.5, 1.0, 2.0)
 SOURCES, SAMPLES = 50, 30
 
@@ -269,15 +271,14 @@ def _honesty(name: str, archive: Archive) -> None:
     rows, worst = [], 1.0
     for label in ("public", "alone"):
         for epsilon in EPSILONS:
-            if label == "public":
-                knots = prior.knots(True, False, prior.resolution(SAMPLES, epsilon, SOURCES))
-                reader = SketchReader.of(public, knots=knots)
-            else:
-                reader = SketchReader.of()
+            resolution = prior.resolution(SAMPLES, epsilon, SOURCES)
+            given = public if label == "public" else None
+            knots = prior.knots(given is not None, False, resolution)
+            reader = SketchReader.of(given, knots=knots)
             covered: dict[str, list[float]] = {}
             told, found, off = [], [], []
             for scores in hidden.values():
-                averages, test = _sketches(scores, reader, epsilon, 12, rng)
+                averages, test = _sketches(scores, reader, epsilon, JUDGED, rng)
                 posterior = reader.read(averages, SOURCES, 2 / (epsilon**2 * SOURCES))
                 s, p, error = _truth(scores, reader)
                 for run, (kept, map) in enumerate(zip(test, reader.maps(posterior), strict=True)):

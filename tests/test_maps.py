@@ -153,6 +153,7 @@ def two_and_more(draw: st.DrawFn, least: int = 2) -> np.ndarray:
 def test_a_risk_is_the_probability_of_its_class_and_the_others_share_the_rest_as_before(
     map: RiskMap, logits: np.ndarray
 ) -> None:
+    logits = np.clip(logits, -1e3, 1e3)  # differences of 1 beside 1e30 are no longer there
     k, p, risk = map.event, map.predict_proba(logits), map.risk(logits)
     assert np.array_equal(p[:, k], risk)
     assert ((p >= 0) & (p <= 1)).all()
@@ -200,12 +201,17 @@ def test_a_risk_keeps_the_order_of_rows_and_is_slowed_at_both_ends(
 
 def test_a_risk_rises_strictly_where_a_double_can_tell() -> None:
     map = RiskMap(1.0, (-10.0, 0.0, 10.0), (-3.0, -1.0, 2.0), event=1)
-    p = np.array([0.0, 1e-300, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15, 1.0])
+    p = np.array([0.0, 1e-15, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15, 1.0])
     risk = map.risk(probabilities=p)
     assert (np.diff(risk) > 0).all()
-    # Neither 0 nor 1 is taken for certainty.
-    assert risk[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * math.log1p(745))))
-    assert risk[-1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * math.log1p(745))))
+    # Neither 0 nor 1 is taken for certainty: a log-odds of −53 log 2 or 53 log 2, and slowed there.
+    beyond = math.log1p(53 * math.log(2) - 10)
+    assert risk[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * beyond)))
+    assert risk[-1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * beyond)))
+    # Logits may be further apart, and infinitely far.
+    far = map.risk([[1e308, -1e308], [-1e308, 1e308]])
+    assert far[0] == pytest.approx(1 / (1 + math.exp(3 + 0.2 * math.log1p(745))))
+    assert far[1] == pytest.approx(1 / (1 + math.exp(-2 - 0.3 * math.log1p(745))))
 
 
 def test_a_risk_of_two_classes_is_that_of_the_other_turned_round() -> None:
@@ -276,6 +282,12 @@ def test_a_map_survives_its_file(map: Map, tmp_path_factory: pytest.TempPathFact
 
 CURVE = {"kind": "curve", "scores": [0.0, 1.0], "log_odds": [0.0, 1.0]}
 RISK = CURVE | {"kind": "risk"}
+OFFSETS = CURVE | {
+    "kind": "offsets",
+    "offsets": [0.0, 0.0],
+    "corrected": [0.0, 1.0],
+    "corrected_log_odds": [0.0, 1.0],
+}
 
 
 def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
@@ -295,6 +307,15 @@ def test_an_exact_fit_is_marked_as_not_private(tmp_path: Path) -> None:
         (CURVE | {"log_odds": [0, 1, 2]}, "must be equally many"),
         (CURVE | {"log_odds": [1.0, 1.0]}, "log_odds of a curve must be finite and rise strictly"),
         (CURVE | {"scores": [1.0, 0.0]}, "scores of a curve must be finite and rise strictly"),
+        (CURVE | {"scores": [0.0, 5e-324]}, "must have finite slopes"),
+        (CURVE | {"scores": [-1e308, 1e308]}, "must have finite slopes"),
+        (CURVE | {"log_odds": [-1e308, 1e308]}, "must have finite slopes"),
+        (CURVE | {"directions": [[1e300, 0.0]]}, "must be numbers from -1000 to 1000"),
+        (CURVE | {"directions": [[0.1, 0.1]] * 101}, "must be at most 100"),
+        (OFFSETS | {"log_odds": [-1e308, 1e308]}, "log_odds must be finite numbers"),
+        (OFFSETS | {"scores": [-1e308, 1e308]}, "must have finite slopes"),
+        (OFFSETS | {"corrected_log_odds": [-1e308, 1e308]}, "must have finite slopes"),
+        (OFFSETS | {"offsets": []}, "offsets must be finite numbers"),
         (CURVE | {"scores": [0.0, float("inf")]}, "it is not JSON"),
         (CURVE | {"scores": [float("nan"), 1.0]}, "it is not JSON"),
         (CURVE | {"scores": [0.0, "1"]}, "scores must be a number"),

@@ -568,3 +568,10 @@ def test_offset_hats_are_the_hats_of_a_curve_plus_the_predicted_classs_offset() 
     assert less.contributions(data).sum(less.length).tolist() == (
         query.contributions(data).sum(query.length).tolist()
     )
+
+
+@pytest.mark.parametrize("wrong", [{"knots": [0.05 * i for i in range(1000)]}, {"x" * 10_000: 1}])
+def test_a_query_of_too_much_is_refused_in_one_short_sentence(wrong: dict[str, object]) -> None:
+    with pytest.raises(privcal.InputError) as refused:
+        parse({"kind": "hats", **wrong})
+    assert len(str(refused.value)) < 1000

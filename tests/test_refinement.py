@@ -194,7 +194,7 @@ def test_whatever_the_rows_are_the_map_is_finite_and_rises(
     "right", [np.ones(50, bool), np.zeros(50, bool), np.arange(50) < 25, np.arange(50) % 2 == 0]
 )
 def test_a_confidence_of_exactly_one_is_no_trouble(right: BoolArray) -> None:
-    certain = Scores(probabilities=[[1.0, 0.0]] * 50, labels=1 - right.astype(int))
+    certain = Scores(logits=[[1e5, 0.0]] * 50, labels=1 - right.astype(int))
     assert np.isinf(SHARED.score(certain.outputs)).all()
     refined = privcal.refine(SHARED, certain)
     assert np.isfinite(refined.log_odds).all()

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from operator import gt, lt
+from operator import gt, lt, sub
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -34,6 +34,8 @@ from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores
 FORMAT = "privcal-map"
 VERSION = 1
 MAX_POINTS = 1000
+MAX_DIRECTIONS = 100
+MAX_DIRECTION = 1000.0
 MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
 
@@ -429,9 +431,18 @@ class CurveMap(Map):
             object.__setattr__(self, name, values)
         if len(self.scores) != len(self.log_odds):
             raise InputError("scores and log_odds of a curve must be equally many")
+        steps, rises = (list(map(sub, v[1:], v)) for v in (self.scores, self.log_odds))
+        if not math.isfinite(max(steps)) or not math.isfinite(max(rises) / min(steps)):
+            raise InputError("scores and log_odds of a curve must have finite slopes")
+        if len(self.directions) > MAX_DIRECTIONS:
+            raise InputError(f"directions of a curve must be at most {MAX_DIRECTIONS}")
         for direction in self.directions:
-            if len(direction) != len(self.scores) or not all(map(math.isfinite, direction)):
-                raise InputError("directions of a curve must be finite numbers, one for each score")
+            most = MAX_DIRECTION
+            if len(direction) != len(self.scores) or not all(abs(d) <= most for d in direction):
+                raise InputError(
+                    f"directions of a curve must be numbers from {-most:g} to {most:g}, one for each "
+                    "score"
+                )
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -611,7 +622,7 @@ class OffsetsMap(Map):
         first = tuple(map(float, self.log_odds))
         # A level stretch of the first curve is no harm: rows there have the same score.
         CurveMap(1.0, self.scores, tuple(range(len(self.scores))))
-        if len(first) != len(self.scores) or not all(map(math.isfinite, first)):
+        if len(first) != len(self.scores) or not math.isfinite(max(first) - min(first)):
             raise InputError("log_odds must be finite numbers, as many as scores")
         if any(map(gt, first, first[1:])):
             raise InputError("log_odds of a curve must not fall")

@@ -406,7 +406,7 @@ class Hats(Query):
         ):
             raise InputError(
                 f"knots must be 2 to {MAX_KNOTS} numbers from {-MAX_KNOT:g} to {MAX_KNOT:g}, "
-                f"each at least {MIN_STEP:g} above the one before, not {list(self.knots)}"
+                f"each at least {MIN_STEP:g} above the one before, not {list(knots)[: MAX_KNOTS + 1]}"
             )
         object.__setattr__(self, "knots", knots)
 
@@ -690,7 +690,7 @@ def parse(message: Any) -> Query:
     values = {k: v for k, v in message.items() if k != "kind"}
     for name, value in values.items():
         if name not in parsers:
-            raise InputError(f"query {kind} has no parameter {name!r}")
+            raise InputError(f"query {kind} has no parameter {name[:80]!r}")
         values[name] = parsers[name](f"query {kind}: {name}", value)
     return cls(**values)
 

@@ -547,7 +547,7 @@ def test_the_same_file_gets_no_second_budget_by_being_asked_differently(
 
 
 def test_json_has_no_infinities(run: Any, tmp_path: Path) -> None:
-    np.savez(tmp_path / "p.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0])
+    np.savez(tmp_path / "p.npz", logits=[[1e308, -1e308], [0.0, 0.0]], labels=[1, 0])
     code, stdout, _ = run("evaluate", tmp_path / "p.npz", "--json")
     assert code == 0
 

@@ -141,6 +141,7 @@ def test_a_resumed_campaign_asks_the_same_questions_whoever_is_there_now(
     assert third.dropped == result.dropped
 
 
+@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
 def test_a_resumed_sketch_is_as_fine_as_it_was_whatever_owners_tell_now(
     tmp_path: Path, sources: dict[str, privcal.Source]
 ) -> None:

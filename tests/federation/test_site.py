@@ -78,6 +78,13 @@ def test_a_site_tells_of_its_rows_what_its_owner_wrote_and_nothing_else(
     assert Ledger(only(made).ledger).nano_spent == 0
 
 
+def test_a_site_tells_of_its_rows_only_whom_its_owner_lets_ask(folder: Path, rows: Path) -> None:
+    made = site.init(folder, rows, privcal.Policy(rows=25, askers=(ANN,)), delay=1)
+    about = parts.request(kind="about")
+    assert worker.reply_to(made, ANN, about).rows == 25
+    assert worker.reply_to(made, "somebody else", about).rows is None
+
+
 def test_a_site_makes_its_keys_when_it_is_set_up_and_only_its_account_reads_them(
     folder: Path, rows: Path
 ) -> None:

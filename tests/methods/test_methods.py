@@ -365,7 +365,7 @@ def test_a_map_that_no_file_could_hold_is_refused_before_anybody_is_asked() -> N
 
 def test_the_noise_that_a_sketch_reckons_with_grows_with_the_rows_of_a_person() -> None:
     """20 rows are clearly there under noise of deviation 1.4; under ten times that they are not."""
-    answer = np.array([[0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 5, 10, 0.0]])
+    answer = np.array([[0, 0, 0, 0, 5, 0, 0, 0, 0, 5, 10, 0.0]])
     for rows, informative in ((1, True), (10, False)):
         given = Batch(1, NANO, np.random.default_rng(0), rows_per_person=rows)
         rounds = methods.make("sketch").run(given)

@@ -51,7 +51,7 @@ def test_exactly_is_what_one_source_without_noise_gives(name: str) -> None:
 
 def test_a_prior_is_the_map_of_a_sketch_that_was_told_nothing() -> None:
     def of(reading: SketchReader) -> Sequence[Map]:
-        return reading.read(np.zeros((1, reading.query.length)), 1, 1.0).maps(reading.temperature)
+        return reading.maps(reading.read(np.zeros((1, reading.query.length)), 1, 1.0))
 
     public = random_scores(300, seed=2)
     assert prior_map() == of(SketchReader.of())[0]

@@ -127,7 +127,7 @@ def test_one_source_with_one_row_is_drowned_and_said_to_be() -> None:
         random_scores(1), privcal.Policy(epsilon=0.01), name="only", ledger=None
     )
     values = tuple(source.answer(Question.of(QUERY, 0.01, "r")).values.tolist())
-    # Noise of standard deviation 141 in 14 numbers; whatever came out, its sum is no signal.
+    # Noise of standard deviation 141 in 18 numbers; whatever came out, its sum is no signal.
     quiet = tuple(v - sum(values) / len(values) for v in values)
     small = Sketch(QUERY, (SketchAnswer("only", "acme", "r", NANO // 100, quiet),))
     fitted = small.fit()
@@ -501,7 +501,7 @@ def damage(document: dict[str, Any], where: str, value: Any) -> None:
         ("answers.0.nano_epsilon", True, "nano_epsilon must be a whole number"),
         ("answers.0.nano_epsilon", 10**16, "nano_epsilon must be a whole number"),
         ("answers.0.rows_per_person", 0, "rows_per_person must be a whole number"),
-        ("answers.0.values", [1.0, 2.0], "has 2 numbers; the query asks for 14"),
+        ("answers.0.values", [1.0, 2.0], "has 2 numbers; the query asks for 18"),
         ("answers.0.values", "many", "values must be a list"),
         ("answers.0.values.3", float("nan"), "it is not JSON"),
         ("answers.0.values.3", float("inf"), "it is not JSON"),

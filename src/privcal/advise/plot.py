@@ -78,7 +78,7 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
         axis.plot(grid, right, **style, label=f"{plan.method}, if the model was right already")
     axis.plot(
         [getattr(plan.chosen, search.over)],
-        [_mean(plan.expected, measure).mean],
+        [_mean(plan.chosen.nothing_done if plan.leave_alone else plan.expected, measure).mean],
         "o",
         ms=12,
         mfc="none",
@@ -135,6 +135,8 @@ def _setting(plan: Plan) -> str:
     point, repeated = plan.chosen, plan.repeated
     sources = f"{point.sources:,} sources of {plan.samples:,} rows"
     if repeated is None:
+        today = plan.basis.current_ece
+        sources += "" if today is None else f", a model of ECE {today:g}"
         return f"{plan.method}, ε = {point.epsilon:g}, {sources}"
     new = f"{100 * repeated.new_people:g}% new people"
     return f"{sources}, {new}, ε = {repeated.epsilon:g} for {repeated.campaigns:,} campaigns"

@@ -108,7 +108,7 @@ def policy(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="About how many rows there are, told to whoever asks: your word, never counted."
+            help="About how many rows there are, told to whoever may ask: your word, never counted."
         ),
     ] = None,
     as_json: Json = False,

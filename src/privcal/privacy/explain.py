@@ -60,7 +60,9 @@ def explain(source: Source) -> Explanation:
         *(
             []
             if policy.rows is None
-            else [f"What whoever asks is told besides: about {policy.rows:,} rows, as you wrote."]
+            else [
+                f"What whoever may ask is told besides: about {policy.rows:,} rows, as you wrote."
+            ]
         ),
         *(["Nothing is answered before you approve the campaign."] if policy.approve else []),
         *([] if policy.model is None else [f"About which model: {policy.model}."]),

@@ -57,7 +57,7 @@ class Policy:
     approve
         Whether nothing is answered before the owner has approved the campaign.
     rows
-        About how many rows there are, if the owner wants to tell: whoever asks is told, and can
+        About how many rows there are, if the owner wants to tell: whoever may ask is told, and can
         ask as finely as pays. It is the owner's word, never counted, and nothing is checked by it.
 
     Examples
@@ -181,9 +181,13 @@ class Policy:
         epsilon = (self.epsilon_by_asker or {}).get(asker)
         return None if epsilon is None else to_nano(epsilon)
 
+    def admits(self, asker: str) -> bool:
+        """Whether `asker` may ask at all."""
+        return self.askers is None or asker in self.askers
+
     def check(self, question: Question, asker: str) -> None:
         """Raise Refused unless these rules allow `asker` the question. Rows play no part."""
-        if self.askers is not None and asker not in self.askers:
+        if not self.admits(asker):
             raise Refused("asker")
         if self.queries is not None and question.query.kind not in self.queries:
             raise Refused("query")

@@ -179,14 +179,14 @@ def drawn(posterior: Posterior, reader: SketchReader, map: CurveMap | None, run:
     eta, density = posterior.curves(run, _DRAWS, rng)
     points = np.linspace(0, frame.points - 1, (frame.points - 1) * _FINER + 1)
     grid, own = _finer(points, frame.grid), _finer(points, reader.own_confidence)
-    off = reader.own_spread * rng.standard_normal((_DRAWS, 1))
-    own_drawn = own * np.exp(off) / (own * np.exp(off) + 1 - own)
     p = sigmoid(_finer(points, eta))
     density = density @ _shares(points, frame.points)
     after = sigmoid(map.at(grid))
     unchanged = before = None
     if posterior.unchanged is not None:
         unchanged, before = float(posterior.unchanged[run]), posterior.mixture.unchanged
+    off = reader.own_spread * (1 - (unchanged or 0.0) + rng.standard_normal((_DRAWS, 1)))
+    own_drawn = own * np.exp(off) / (own * np.exp(off) + 1 - own)
     informative = bool(posterior.informative[run])
     return Draws(map, grid, own, after, p, density, own_drawn, informative, unchanged, before)
 

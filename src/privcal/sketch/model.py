@@ -64,7 +64,7 @@ _PATIENCE, _DOUBT = 30, 10.0
 """No curve explains an answer whose steps have not ended after so many: its variance is taken to be so
 many times larger, again and again until they do."""
 
-_HOPELESS, _HOPELESS_STEP = 30.0, 6
+_HOPELESS, _HOPELESS_STEP = 30.0, 12
 """A case whose log-evidence is so far below another's in that step is not followed any further."""
 
 _LOG_ROWS = 10.0
@@ -183,12 +183,21 @@ class Model:
         return Fit(self, z, spread, evidence, seen)
 
     def start_near(self, other: Fit) -> FloatArray | None:
-        """Where to start, if the other model differs from this one in how much the curve bends."""
+        """Where to start, if the other model believes otherwise only of slope, level and bend."""
         ours, theirs = self.prior, other.model.prior
-        names = (f.name for f in fields(Prior) if f.name != "bend")
+        free = {"slope", "level", "bend"}
+        names = {f.name for f in fields(Prior)} - free
         if any(getattr(ours, name) is not getattr(theirs, name) for name in names):
             return None
         z = other.mean.copy()
+        if ours.correlation == 0 and ours.clean is None:
+            for k, (mean, sd), (before, wide) in (
+                (0, ours.slope, theirs.slope),
+                (1, ours.level, theirs.level),
+            ):
+                z[:, k] = (before + wide * z[:, k] - mean) / sd
+        elif (ours.slope, ours.level) != (theirs.slope, theirs.level):
+            return None
         z[:, 2 : 2 + self.fitted_bends] *= theirs.bend[0] / ours.bend[0]
         return z
 

@@ -19,7 +19,7 @@ from privcal.scores import FloatArray
 ROWS_PER_SOURCE = 30
 """The guess of a source's rows where nobody says otherwise."""
 
-FINE = 80.0
+FINE = 75.0
 """The resolution from which on more hats pay."""
 
 UNCHANGED_WITH_PUBLIC = 0.3
@@ -31,14 +31,15 @@ is in use and thought to be right."""
 COARSE_KNOTS = (-2.0, 4.0)
 FINE_KNOTS = (-2.2, -1.0, 0.0, 1.0, 2.5, 4.5, 8.0)
 WIDE_COARSE_KNOTS = (-3.0, -1.0, 1.0, 3.0, 6.0, 12.0)
-WIDE_FINE_KNOTS = (-3.0, -1.0, 0.8, 2.5, 5.0, 8.0, 12.0)
+WIDE_FINE_KNOTS = (-3.5, -2.0, -1.0, 0.0, 1.0, 2.5, 5.0, 8.0, 12.0)
 EVENT_KNOTS = (-10.0, -4.0, -1.5, 0.0, 1.5, 4.0, 10.0)
 
 Scale = tuple[float, float]
 """Standard deviation and length scale of a Gaussian process."""
 
-_BENDS = (0.3, 0.7)
-"""Standard deviations of the bend of the curve, equally probable beforehand."""
+_BENDS, _BEND = (0.3, 0.7), (0.5,)
+"""Standard deviations of the bend of the curve, equally probable beforehand; and where a case is
+improbable, the one that does for both."""
 
 
 def resolution(rows_per_source: float, epsilon: float, sources: int) -> float:
@@ -173,11 +174,12 @@ def cases(frame: Frame, unchanged: float, *, event: bool = False) -> list[Case]:
     else:
         slab = Prior((-0.75, 0.5), (-0.6, 1.4), trend=(5.0, 5.0), ends=(0.0, 5.0))
         mild = replace(slab, slope=(-0.3, 0.3), level=(-0.25, 0.5))
-    parts = [(slab, 2 / 3), (mild, 1 / 3)]
+    parts: list[tuple[Prior, float, tuple[float, ...]]]
+    parts = [(slab, 2 / 3, _BENDS), (mild, 1 / 3, _BENDS)]
     if unchanged == 0:
         # Votes of trees, and scores fitted to few rows, mean more than they say.
         modest = replace(slab, slope=(0.2, 0.6), level=(2.0, 2.0))
-        parts = [(slab, 1.0)] if event else [(slab, 0.8), (modest, 0.2)]
+        parts = [(slab, 1.0, _BENDS)] if event else [(slab, 0.8, _BENDS), (modest, 0.2, _BEND)]
     spike = replace(
         slab, slope=(0.0, 0.07), level=(0.0, 0.1), bend=(0.1, 1.5), end_bends=(0.1, 0.1)
     )
@@ -233,16 +235,18 @@ def cases_with_public(
         ends=(0.1, 0.1),
         end_bends=(0.1, 0.1),
     )
-    return _cases([(slab, 1.0)], spike, unchanged)
+    return _cases([(slab, 1.0, _BENDS)], spike, unchanged)
 
 
-def _cases(changed: Sequence[tuple[Prior, float]], spike: Prior, unchanged: float) -> list[Case]:
-    """The cases of a change, each bent a little or much, and the one of none."""
+def _cases(
+    changed: Sequence[tuple[Prior, float, tuple[float, ...]]], spike: Prior, unchanged: float
+) -> list[Case]:
+    """The cases of a change, each with its probability and bends, and the one of none."""
     if not 0 <= unchanged < 1:
         raise InputError(f"unchanged must be a probability from 0 to below 1, not {unchanged}")
     found = [
-        Case(replace(prior, bend=(bend, prior.bend[1])), (1 - unchanged) * share / len(_BENDS))
-        for prior, share in changed
-        for bend in _BENDS
+        Case(replace(prior, bend=(bend, prior.bend[1])), (1 - unchanged) * share / len(bends))
+        for prior, share, bends in changed
+        for bend in bends
     ]
     return found + ([Case(spike, unchanged, unchanged=True)] if unchanged else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -24,9 +24,10 @@ MIN_PUBLIC = 50
 
 _BOUNDS = (MIN_TEMPERATURE, MAX_TEMPERATURE)
 _KNOTS = 16
-_OWN_SPREAD = 0.6
+_OWN_SPREAD = 0.5
 """How far a shift moves the model's own log-odds of rows with equal scores, as a share of their
-scatter among public rows."""
+scatter among public rows: away from what the reference temperature made of them, because fewer
+classes compete."""
 
 _ELSEWHERE = 0.2
 """If fewer of the rows than this share are elsewhere, nearly all are around one knot."""
@@ -50,11 +51,16 @@ class SketchReader:
     """The confidence at T = 1 of rows with the scores of the model's grid."""
     event: int | None = None
     """The class whose risk it is about; None where it is about being correct."""
-    public: Scores | None = None
-    """The public rows it was fitted to."""
+    fitted: Public | None = None
+    """The public rows it was made with."""
     own_spread: float = 0.0
     """How far off `own_confidence` may be for rows unlike the public ones: a standard deviation in
-    log-odds."""
+    log-odds, and where something changed the mean as well."""
+
+    @property
+    def public(self) -> Scores | None:
+        """The public rows' scores."""
+        return None if self.fitted is None else self.fitted.scores
 
     @classmethod
     def of(
@@ -84,7 +90,7 @@ class SketchReader:
             knots = prior.knots(public is not None, event is not None)
         if public is None:
             return _without_public(event, knots, unchanged, leave_alone)
-        return _Public.of(public, event).reader(knots, unchanged, leave_alone)
+        return Public.of(public, event).reader(knots, unchanged, leave_alone)
 
     def reads(
         self,
@@ -101,9 +107,10 @@ class SketchReader:
 
     def at(self, knots: tuple[float, ...]) -> SketchReader:
         """The same with other knots."""
-        mixture = self.mixture
-        frame = replace(mixture.frame, knots=knots)
-        return replace(self, mixture=Mixture(frame, mixture.cases, mixture.leave_alone))
+        believed = self.mixture.unchanged, self.mixture.leave_alone
+        if self.fitted is None:
+            return _without_public(self.event, knots, *believed)
+        return self.fitted.reader(knots, *believed)
 
     @property
     def query(self) -> Hats:
@@ -176,19 +183,19 @@ def _frame(
 
     No score is below that of equal probabilities, −log(classes − 1), and none above that of a row
     of which the model is certain. Beyond the last knot nothing tells scores apart, so the grid ends
-    there; but two hats leave the whole shape to the prior.
+    there.
     """
     if event is not None:
         return Frame(knots, max(knots[0], -certain), min(knots[-1], certain), bulk=4.0)
     if classes is None:
         return Frame(knots, low=-8.0, high=knots[-1], bulk=3.0)
     low = max(-6.0, -math.log(max(classes - 1, 1)))
-    high = 12.0 if len(knots) == 2 else knots[-1]
-    return Frame(knots, low, max(min(high, certain), low + 5.0), bulk=20.0)
+    high = max(min(prior.FINE_KNOTS[-1], certain), low + 5.0)
+    return Frame(knots, low, high, bulk=20.0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Public:
+class Public:
     """Public rows, fitted."""
 
     scores: Scores
@@ -197,7 +204,7 @@ class _Public:
     event: int | None
 
     @classmethod
-    def of(cls, public: Scores, event: int | None) -> _Public:
+    def of(cls, public: Scores, event: int | None) -> Public:
         if not isinstance(public, Scores):
             raise InputError(f"public must be Scores, not {type(public).__name__}")
         if len(public) < MIN_PUBLIC:
@@ -250,8 +257,10 @@ class _Public:
             self.temperature,
             sigmoid(own),
             self.event,
-            public,
-            own_spread=_OWN_SPREAD * self._scatter(np.interp(self.s, grid, own)),
+            self,
+            own_spread=_OWN_SPREAD
+            * self._scatter(np.interp(self.s, grid, own))
+            * (1 if self.temperature > 1 else -1),
         )
 
     def _own(self, grid: FloatArray) -> FloatArray:

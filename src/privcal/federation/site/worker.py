@@ -27,8 +27,9 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
             population.source(site.name).release(request.campaign, asker)
         return Reply(accepted=True)
     if request.kind == "about":
-        declared = [p.source(site.name).declared_rows for p in site.populations]
-        return Reply(accepted=True, rows=min(filter(None, declared), default=None))
+        policies = [p.source(site.name).policy for p in site.populations]
+        told = [policy.rows for policy in policies if policy.admits(asker)]
+        return Reply(accepted=True, rows=min(filter(None, told), default=None))
     model = request.questions[0].model  # a request is about one
     source = site.population(model).source(site.name)
     if request.kind == "offer":
