@@ -501,7 +501,7 @@ def damage(document: dict[str, Any], where: str, value: Any) -> None:
         ("answers.0.nano_epsilon", True, "nano_epsilon must be a whole number"),
         ("answers.0.nano_epsilon", 10**16, "nano_epsilon must be a whole number"),
         ("answers.0.rows_per_person", 0, "rows_per_person must be a whole number"),
-        ("answers.0.values", [1.0, 2.0], "has 2 numbers; the query asks for 18"),
+        ("answers.0.values", [1.0, 2.0], "has 2 numbers; the query asks for 14"),
         ("answers.0.values", "many", "values must be a list"),
         ("answers.0.values.3", float("nan"), "it is not JSON"),
         ("answers.0.values.3", float("inf"), "it is not JSON"),

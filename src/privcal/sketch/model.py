@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcal.maps import CurveMap
+from privcal.maps import MOST_ODDS, CurveMap
 from privcal.scores import BoolArray, FloatArray, IntArray
 from privcal.sketch.prior import Case, Frame, Prior, Scale
 
@@ -599,18 +599,26 @@ class Posterior:
 
     def maps(self, temperature: float, directions: bool = False) -> list[CurveMap]:
         """The map of each run, for scores taken at `temperature`."""
-        # One more point beyond each end: a map goes on as its last lines do, and these are flat.
-        grid = self.mixture.frame.grid[MAPPED]
-        scores = (float(grid[0]) - 1, *grid.tolist(), float(grid[-1]) + 1)
-        return [
-            CurveMap(
-                temperature,
-                scores,
-                (c[0] - _LEAST_SLOPE, *c, c[-1] + _LEAST_SLOPE),
-                self._directions(run) if directions else (),
+        # One more point beyond each end: a map goes on as its last lines do. These are flat, but
+        # where a model is left alone the score itself.
+        grid: list[float] = self.mixture.frame.grid[MAPPED].tolist()
+        low, high = grid[0], grid[-1]
+        flat = (low - 1, *grid, high + 1)
+        own = (-MOST_ODDS, *grid, MOST_ODDS)
+        maps = []
+        for run, (c, alone) in enumerate(zip(self.curve.tolist(), self.left_alone, strict=True)):
+            below, above = (
+                (low + MOST_ODDS, MOST_ODDS - high) if alone else (_LEAST_SLOPE, _LEAST_SLOPE)
             )
-            for run, c in enumerate(self.curve.tolist())
-        ]
+            maps.append(
+                CurveMap(
+                    temperature,
+                    own if alone else flat,
+                    (c[0] - below, *c, c[-1] + above),
+                    self._directions(run) if directions else (),
+                )
+            )
+        return maps
 
     def _directions(self, run: int) -> tuple[tuple[float, ...], ...]:
         """The uncertainty of one run's curve, at the scores of its map."""

@@ -31,7 +31,7 @@ is in use and thought to be right."""
 COARSE_KNOTS = (-2.0, 4.0)
 FINE_KNOTS = (-2.2, -1.0, 0.0, 1.0, 2.5, 4.5, 8.0)
 WIDE_COARSE_KNOTS = (-3.0, -1.0, 1.0, 3.0, 6.0, 12.0)
-WIDE_FINE_KNOTS = (-3.5, -2.0, -1.0, 0.0, 1.0, 2.5, 5.0, 8.0, 12.0)
+WIDE_FINE_KNOTS = (-3.0, -1.0, 0.8, 2.5, 5.0, 8.0, 12.0)
 EVENT_KNOTS = (-10.0, -4.0, -1.5, 0.0, 1.5, 4.0, 10.0)
 
 Scale = tuple[float, float]
