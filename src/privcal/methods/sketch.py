@@ -66,6 +66,11 @@ class SketchMethod(Method):
             leave_alone=self.leave_alone,
         )
 
+    @cached_property
+    def _readers(self) -> dict[tuple[float, ...], SketchReader]:
+        """By their knots: a study asks hundreds of times at the same ones."""
+        return {self._finest.query.knots: self._finest}
+
     def _knots(self, resolution: float) -> tuple[float, ...]:
         kind = self.public is not None, self.event is not None
         return prior.knots(*kind, resolution, self.hats)
@@ -77,9 +82,12 @@ class SketchMethod(Method):
 
     def reader(self, batch: Batch) -> SketchReader:
         """What asks and reads: as finely as pays, by what is publicly known."""
-        knots = self._knots(self._resolution(batch))
-        finest = self._finest
-        return finest if finest.query.knots == knots else finest.at(knots)
+        return self._at(self._knots(self._resolution(batch)))
+
+    def _at(self, knots: tuple[float, ...]) -> SketchReader:
+        if knots not in self._readers:
+            self._readers[knots] = self._finest.at(knots)
+        return self._readers[knots]
 
     def run(self, batch: Batch) -> Rounds:
         if self.class_offsets:
@@ -121,6 +129,6 @@ class SketchMethod(Method):
             only.query,
             only.answers,
             nano_epsilon=only.nano_epsilon,
-            reader=self._finest.at(only.query.knots),
+            reader=self._at(only.query.knots),
             **terms,
         )
