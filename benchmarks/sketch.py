@@ -4,8 +4,8 @@ Over the bundled archive, and over others where their files are named (separated
 `PRIVCAL_CIFAR` a second CIFAR-10-C archive, `PRIVCAL_TINY_IMAGENET` the parts of a many-class one,
 `PRIVCAL_OTHERS` saved outputs of any models, a file each.
 
-The prior's numbers were chosen on the shifts of `CHOSEN_ON` only (see docs/sketch.md); what is
-reported as held out is all the others.
+The first edition's numbers were chosen on the shifts of `CHOSEN_ON` only; what is reported as held
+out is all the others. The second edition's were chosen with all of them in sight (docs/sketch.md).
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ def test_enough_means_clearly_better_in_both_measures_at_most_shifts(
 
 
 def test_the_plan_says_that_the_prior_has_seen_the_bundled_shifts() -> None:
-    said = "The sketch's prior was chosen on another network, under 8 of the 15."
+    said = "The sketch's beliefs were chosen with these shifts in sight."
     what = expected("acc-t", at(0.04), at(0.1)), expected("sketch", at(0.04), at(0.1))
     assert said in caveat("cifar10c", 15, *what, None, bundled=True)
     assert said not in caveat("mine", 15, *what, None, bundled=False)

@@ -228,9 +228,7 @@ def caveat(
     """`after`: what is best at the setting; `in_doubt`: what leaves a model alone then."""
     basis = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
-    seen = (
-        " The sketch's prior was chosen on another network, under 8 of the 15." if bundled else ""
-    )
+    seen = " The sketch's beliefs were chosen with these shifts in sight." if bundled else ""
     right = (
         f"Of a model that is right already, {_name(after.method)} would make one with ECE "
         f"{after.ece_if_right.mean:.3f}, {in_doubt.method} one with {in_doubt.ece_if_right.mean:.3f}."
