@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
-.PHONY: help demo quick test lint types bench federation train clean
+.PHONY: help demo quick test lint types bench federation train docs clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
@@ -31,6 +31,9 @@ federation: $(VENV)/.federation  ## install what `privcal federation` needs; `ma
 
 train: $(VENV)/.train  ## install what `privcal data train` needs (torch); `make test` then tests it too
 
+docs: $(VENV)/.docs $(VENV)/.test  ## the documentation, as pages in docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
 bench: $(VENV)/.bench  ## speed and memory beside other libraries
 	$(BIN)/python -m benchmarks
 
@@ -43,6 +46,6 @@ $(VENV)/.base: pyproject.toml hatch_build.py src/privcal/compiled.c
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.federation $(VENV)/.train: $(VENV)/.%: $(VENV)/.base
+$(VENV)/.test $(VENV)/.bench $(VENV)/.federation $(VENV)/.train $(VENV)/.docs: $(VENV)/.%: $(VENV)/.base
 	$(PIP) --editable ".[$*]"
 	@touch $@

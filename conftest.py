@@ -15,7 +15,15 @@ import pytest
 
 import privcal
 
-EXTRAS = {"corruptions": "torch", "training": "torch", "federation": "nvflare"}
+EXTRAS = {
+    "corruptions": "torch",
+    "training": "torch",
+    "federation": "nvflare",
+    "torch.py": "torch",
+    "sklearn.py": "sklearn",
+    "onnx": "onnx",
+    "scoring": "onnxruntime",
+}
 """Packages that cannot be imported without a library that is optional."""
 
 
