@@ -47,7 +47,7 @@ ORDER = [
     ["advise", "audit"],
     [ROOT],
     ["demo", "corruptions", "onnx"],
-    ["training"],
+    ["training", "scoring"],
     ["federation"],
     ["cli"],
 ]
@@ -114,6 +114,7 @@ INSIDE = {
         ["campaigns"],
         ["planner", "plot"],
     ],
+    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],

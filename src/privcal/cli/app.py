@@ -34,6 +34,7 @@ from privcal.cli.demo import demo
 from privcal.cli.evaluate import evaluate
 from privcal.cli.fit import fit
 from privcal.cli.refine import refine
+from privcal.cli.score import score
 from privcal.cli.systems import need_posix
 
 app = typer.Typer(
@@ -60,6 +61,7 @@ def _root(
 
 
 app.command("demo")(demo)
+app.command("score")(score)
 app.command("calibrate")(calibrate)
 app.command("apply")(apply)
 app.command("evaluate")(evaluate)
