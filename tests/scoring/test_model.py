@@ -114,7 +114,7 @@ def test_what_is_no_onnx_is_refused_and_never_unpickled(tmp_path: Path, content:
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read model .*No such file"):
+    with pytest.raises(InputError, match=r"cannot read model .*No such file"):
         Model(tmp_path / "model.onnx")
 
 

@@ -159,7 +159,7 @@ def test_features_are_taken_in_the_order_that_is_said(tmp_path: Path, plain: Mod
     assert np.array_equal(found, expected)
     with pytest.raises(InputError, match="takes 7 numbers as x: name their columns in order"):
         parts.scores(plain, table, Setup("y", "pid"))
-    with pytest.raises(InputError, match="takes 7 numbers .* names 2 columns"):
+    with pytest.raises(InputError, match=r"takes 7 numbers .* names 2 columns"):
         parts.scores(plain, table, Setup("y", "pid", ("f0", "f1")))
     with pytest.raises(InputError, match=r"has no column age; it has f0, "):
         parts.scores(plain, table, Setup("y", "pid", (*parts.FEATURES[1:], "age")))
@@ -179,7 +179,7 @@ def test_images_come_from_the_array_x(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x has shape \(1, 5, 1\) in each row"):
         parts.scores(model, path, Setup("labels"))
     np.savez(path, x=np.array([object()] * 9), labels=np.arange(9) % 3)
-    with pytest.raises(InputError, match="is not a readable .npz file"):
+    with pytest.raises(InputError, match=r"is not a readable \.npz file"):
         parts.scores(model, path, Setup("labels"))
 
 

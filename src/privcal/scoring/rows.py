@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError
-from privcal.files import replacing
 from privcal.privacy.opening import Data
 from privcal.readers import read_scores
 from privcal.scores import Scores
