@@ -114,7 +114,7 @@ INSIDE = {
         ["campaigns"],
         ["planner", "plot"],
     ],
-    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
+    "scoring": [["cells", "model"], ["setup"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],

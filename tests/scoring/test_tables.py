@@ -24,8 +24,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
 
 import privcal  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
-from privcal.scoring import Model, score_table  # noqa: E402
-from privcal.scoring.tables import Setup  # noqa: E402
+from privcal.scoring import Model  # noqa: E402
+from privcal.scoring.run import score_table  # noqa: E402
+from privcal.scoring.setup import Setup  # noqa: E402
 from tests.scoring import parts  # noqa: E402
 
 CLASSES = np.array(["alive", "died", "lost to follow-up"])

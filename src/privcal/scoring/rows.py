@@ -22,9 +22,9 @@ from privcal.privacy.opening import Data
 from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.scoring.model import model_name, need_onnx
-from privcal.scoring.tables import Setup
+from privcal.scoring.setup import Setup
 
-FOLDER = "scores"
+SCORES = "scores"
 """In a site's `local/`: where its scores are kept."""
 
 VERSION = 1

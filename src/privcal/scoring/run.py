@@ -20,7 +20,8 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.scores import Scores
 from privcal.scoring.model import Model
-from privcal.scoring.tables import Piece, Setup, Table
+from privcal.scoring.setup import Setup
+from privcal.scoring.tables import Piece, Table
 
 MODEL = "privcal.model"
 CLASSES = "privcal.classes"

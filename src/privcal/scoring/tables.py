@@ -14,9 +14,10 @@ import polars as pl
 
 from privcal import lines
 from privcal.errors import InputError
-from privcal.scores import BoolArray, Kind
+from privcal.scores import BoolArray
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
+from privcal.scoring.setup import Setup
 
 PIECE = 1 << 14
 """Rows of a Parquet file or of arrays that are held at once."""
@@ -24,40 +25,6 @@ PIECE = 1 << 14
 ENDINGS = (".parquet", ".csv", ".npz")
 ARRAY = "x"
 """The array of an npz that a model's only input takes."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a table goes through a model.
-
-    Parameters
-    ----------
-    label
-        The column (in an npz: the array) of the true classes.
-    person
-        That of person ids, if there is one.
-    features
-        For a model that takes all its numbers as one matrix: their columns, in order.
-    classes
-        The names of the classes, where the model has none or the labels have others.
-    output, kind
-        Which output of the model holds the scores, and whether logits or probabilities, where the
-        file leaves it open.
-    missing
-        Whether blank cells go to the model, as NaN or empty text: for one that knows what to do.
-    """
-
-    label: str
-    person: str | None = None
-    features: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
-    output: str | None = None
-    kind: Kind | None = None
-    missing: bool = False
-
-    def open(self, path: str | Path) -> Model:
-        """The model in a file, as this setup reads it."""
-        return Model(path, output=self.output, kind=self.kind, classes=self.classes)
 
 
 @dataclass(frozen=True)
