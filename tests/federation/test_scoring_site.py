@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,19 @@ pytest.importorskip("onnx")
 
 import privcal
 from privcal.errors import InputError, Refused
-from privcal.federation.site import health, worker
+from privcal.federation.site import ahead, health, service, worker
 from privcal.federation.site import settings as site
 from privcal.federation.site.log import LOG
 from privcal.privacy.ledger import Ledger
 from privcal.queries import CellHistogram
 from privcal.question import Question
-from privcal.scoring import Setup, model_name
+from privcal.scoring import Setup, model_name, rows
 from tests.federation.test_service import Asked
 from tests.scoring import parts as scoring
 from tests.scoring.test_model import MALICIOUS, PLAIN
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, question, signer
+from tests.support.federation_processes import until
 
 SETUP = Setup("y", None, scoring.FEATURES)
 
@@ -155,6 +157,94 @@ def test_scores_are_made_once_for_a_table_that_stays_as_it_is(
 
     monkeypatch.setattr("privcal.scoring.rows.ScoredRows._score", never)
     assert count(folder, "c") == 30
+
+
+def test_older_scores_are_removed_and_what_others_work_on_is_left(
+    folder: Path, model: Path, table: Path
+) -> None:
+    init(folder, model, table)
+    kept = folder / "local" / "scores"
+    for name in (".now.parquet", ".yesterday.parquet"):
+        (kept / name).write_bytes(b"half done")
+    (kept / ".scores-dead").mkdir()
+    for name in (".yesterday.parquet", ".scores-dead"):
+        os.utime(kept / name, (0, 0))
+    write(table, 10)
+    [population] = site.Site.load(folder).populations
+    population.make_scores()
+    assert {path.name for path in kept.iterdir() if path.name.startswith(".")} == {".now.parquet"}
+    assert len(list(kept.iterdir())) == 2
+
+
+def test_scores_that_another_process_tidied_away_are_made_again(
+    folder: Path, model: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking for the file and reading it: the question was charged by then."""
+    init(folder, model, table)
+    read, times = rows.read_scores, []
+
+    def tidied(path: Path, **more: Any) -> Any:
+        times.append(path)
+        if len(times) == 1:
+            path.unlink()
+        return read(path, **more)
+
+    monkeypatch.setattr(rows, "read_scores", tidied)
+    [population] = site.Site.load(folder).populations
+    assert len(population.source("site").scores) == 30
+
+
+# --- ahead of the questions -----------------------------------------------------------------------
+
+
+def test_a_table_is_scored_when_it_changes_before_anybody_asks(
+    folder: Path, model: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(folder, model, table)
+    seen: ahead.Stamps = {}
+    ahead.look(folder, seen)
+    write(table, 17)
+    ahead.look(folder, seen)
+
+    def never(*_: Any) -> None:
+        pytest.fail("scored in a question's time")
+
+    monkeypatch.setattr("privcal.scoring.rows.ScoredRows._score", never)
+    [population] = site.Site.load(folder).populations
+    assert len(population.source("site").scores) == 17
+    assert spent(folder) == 0
+
+
+def test_a_table_that_cannot_be_scored_is_logged_once(
+    folder: Path, model: Path, table: Path
+) -> None:
+    init(folder, model, table)
+    table.write_bytes(b"not a table")
+    seen: ahead.Stamps = {}
+    for _ in range(3):
+        ahead.look(folder, seen)
+    assert (folder / "local" / LOG).read_text().count("visits.parquet cannot be scored") == 1
+    write(table, 9)
+    ahead.look(folder, seen)
+    [population] = site.Site.load(folder).populations
+    assert len(population.source("site").scores) == 9
+
+
+def test_the_process_that_scores_ahead_ends_with_the_site(
+    folder: Path, model: Path, table: Path
+) -> None:
+    init(folder, model, table)
+    kept = folder / "local" / "scores"
+    before = {path.name for path in kept.iterdir()}
+    write(table, 23)
+    child = service._with_data("ahead", folder)
+    try:
+        until(lambda: {p.name for p in kept.iterdir() if p.name[0] != "."} - before, "new scores")
+        assert child.stdin is not None
+        child.stdin.close()  # as when the site is killed
+        assert child.wait(timeout=60) == 0
+    finally:
+        child.kill()
 
 
 @pytest.mark.usefixtures("exact")

@@ -22,7 +22,7 @@ from privcal.privacy.policy import Policy
 from privcal.scores import Scores
 from privcal.scoring import Setup, model_name
 from privcal.scoring.rows import SCORES, ScoredRows
-from privcal.source import Rows, Source
+from privcal.source import Source
 from privcal.sources import warn_of_ids
 
 SETTINGS = "privcal.toml"
@@ -92,16 +92,27 @@ class Population:
     def source(self, name: str) -> Source:
         """The source that answers. Its rows are not looked at before a question is charged."""
         ledger = Ledger(self.ledger)
+        rows = self._rows(self._noted(ledger))
+        return Source(rows, ledger=ledger, name=name, max_rows=self.max_rows)
+
+    def make_scores(self) -> None:
+        """Score the table as it is now, unless that was done."""
+        rows = self._rows(self._noted(Ledger(self.ledger)))
+        if isinstance(rows, ScoredRows):
+            rows.make()
+
+    def _noted(self, ledger: Ledger) -> Data:
+        """The data, as the ledger notes them."""
         data = Data.at(self.data)
         for note in map(Data.noted, reversed(ledger.notes())):
             if data.same_file(note.path):
-                return Source(self.rows(note), ledger=ledger, name=name, max_rows=self.max_rows)
+                return note
         raise InputError(
             f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
             f"with: privcal ledger attach {self.ledger} {self.data}"
         )
 
-    def rows(self, data: Data) -> Rows:
+    def _rows(self, data: Data) -> Data | ScoredRows:
         """These data, or the table in them with the model that scores it."""
         if self.scoring is None or self.model is None:
             return data
