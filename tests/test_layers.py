@@ -41,7 +41,7 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "images", "evaluation"],
+    ["datasets", "images", "evaluation", "application"],
     ["simulate"],
     ["plots"],
     ["study"],

@@ -9,7 +9,9 @@ names and types of a table's columns or of arrays, and what is said of them (`pr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +22,7 @@ from privcal import tables
 from privcal.columns import PERSON, Layout, Roles, find_roles
 from privcal.errors import InputError
 from privcal.scores import Outputs, Scores
-from privcal.tables import Table, ending, open_table
+from privcal.tables import Table, ending, is_table, open_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,7 +245,7 @@ def _unused(column: pl.Series) -> Unused:
     values = column.drop_nulls()
     decimals = False
     if column.dtype == pl.String or column.dtype.is_float():
-        number = _number(values)
+        number = to_number(values)
         decimals = bool(number.is_not_null().all() and (number != number.floor()).any())
     return Unused(column.name, values.n_unique(), len(column), decimals)
 
@@ -252,7 +254,7 @@ def _read(
     given: Any, layout: Layout, *, labelled: bool, person: str | None, strict: bool
 ) -> dict[str, Any]:
     """The arguments of Scores: outputs, labels and person ids."""
-    if not isinstance(given, Path) or ending(given) in tables.ENDINGS:
+    if is_table(given):
         table = open_table(given)
         return _read_table(table, layout, labelled=labelled, person=person, strict=strict)[0]
     _check_exists(given)
@@ -279,37 +281,135 @@ def is_scores(path: Path) -> bool:
 def _read_npz(path: Path, layout: Layout, labelled: bool, person: str | None) -> dict[str, Any]:
     with _npz(path) as archive:
         keys = list(archive.files)
-        for name, called in layout.columns:
-            if name not in (*ARRAYS, "labels", "correct") or called not in keys:
-                raise InputError(
-                    f"{path} has no array {called} ({name}); it has {', '.join(keys) or 'none'}"
-                )
-        said = [name for name, _ in layout.columns if name in ARRAYS]
-        known = (*(said or ARRAYS), "labels", "correct")
-        wanted = {k: layout.array(k) for k in known if layout.array(k) in keys}
-        if set(KINDS) & set(wanted):
-            wanted.pop("confidence", None)  # beside the outputs of all classes it is one more array
-        wanted.pop("labels" if "confidence" in wanted else "correct", None)
+        wanted = _array_names(path, keys, layout, labelled=labelled)
         if person in wanted.values():
             raise InputError(f"{path}: {person} holds labels or scores, not person ids")
         if person not in (None, PERSON, *keys):
             raise InputError(f"{path} has no array {person}; it has {', '.join(keys)}")
-        wanted |= {"person": person} if person in keys else {}  # type: ignore[dict-item]
+        if person is not None and person in keys:
+            wanted["person"] = person
         arrays = {k: _load(path, ".npz", archive, name) for k, name in wanted.items()}
-        if layout.class_names:
-            arrays["class_names"] = layout.class_names
-        elif "class_names" in keys and "confidence" not in arrays:
-            names = _load(path, ".npz", archive, "class_names")
-            arrays["class_names"] = [str(name) for name in names.ravel()]
-    if len([k for k in ARRAYS if k in arrays]) != 1:
+        [kind] = [kind for kind in ARRAYS if kind in arrays]
+        arrays["class_names"] = _class_names(path, archive, layout, kind)
+    return arrays
+
+
+def _array_names(
+    path: Path, keys: Sequence[str], layout: Layout, *, labelled: bool
+) -> dict[str, str]:
+    """What the outputs and the labels are called in an .npz file."""
+    for name, called in layout.columns:
+        if name not in (*ARRAYS, "labels", "correct") or called not in keys:
+            raise InputError(
+                f"{path} has no array {called} ({name}); it has {', '.join(keys) or 'none'}"
+            )
+    said = [name for name, _ in layout.columns if name in ARRAYS]
+    known = (*(said or ARRAYS), "labels", "correct")
+    wanted = {name: layout.array(name) for name in known if layout.array(name) in keys}
+    if set(KINDS) & set(wanted):
+        wanted.pop("confidence", None)  # beside the outputs of all classes it is one more array
+    wanted.pop("labels" if "confidence" in wanted else "correct", None)
+    if len([name for name in ARRAYS if name in wanted]) != 1:
         raise InputError(
             f"{path} must hold either logits or probabilities, or confidence and correct; it holds "
             f"{', '.join(keys) or 'nothing'}"
         )
-    truth = "correct" if "confidence" in arrays else "labels"
-    if labelled and truth not in arrays:
+    truth = "correct" if "confidence" in wanted else "labels"
+    if labelled and truth not in wanted:
         raise InputError(f"{path} holds no {truth}")
-    return arrays
+    return wanted
+
+
+def _class_names(path: Path, archive: Any, layout: Layout, kind: str) -> tuple[str, ...] | None:
+    if layout.class_names or kind == "confidence" or "class_names" not in archive.files:
+        return layout.class_names or None
+    names = _load(path, ".npz", archive, "class_names")
+    return tuple(str(name) for name in names.ravel())
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A file of arrays: its outputs, which are read in batches, and what else each row has."""
+
+    path: Path
+    kind: str
+    name: str
+    """What the outputs are called in an .npz file."""
+    class_names: tuple[str, ...] | None
+    others: dict[str, Any]
+
+
+def array_roles(path: Path, layout: Layout) -> Arrays:
+    """What a file of arrays holds, with all but the outputs read."""
+    _check_exists(path)
+    if path.is_dir() or ending(path) == ".npy":
+        arrays = _read_npy(path, layout, False, PERSON)
+        [kind] = [kind for kind in KINDS if kind in arrays]
+        others: dict[str, Any] = {n: arrays[n] for n in ("labels", "person") if n in arrays}
+        return Arrays(outputs_file(path), kind, kind, layout.class_names or None, others)
+    if ending(path) != ".npz":
+        raise InputError(f"{path} has an unknown ending; use {', '.join(ENDINGS)}")
+    with _npz(path) as archive:
+        wanted = _array_names(path, archive.files, layout, labelled=False)
+        [kind] = [kind for kind in ARRAYS if kind in wanted]
+        rows = npz_shape(path, wanted[kind])[0]
+        others = {}
+        for name in archive.files:
+            if name in (wanted[kind], "class_names") or npz_shape(path, name) != (rows,):
+                continue
+            others["labels" if name == wanted.get("labels") else name] = _load(
+                path, ".npz", archive, name
+            )
+        names = _class_names(path, archive, layout, kind)
+    return Arrays(path, kind, wanted[kind], names, others)
+
+
+def array_batches(arrays: Arrays, numbers: int) -> Iterator[Any]:
+    """The outputs, about so many numbers at a time; at least one batch, perhaps without rows."""
+    if ending(arrays.path) == ".npy":
+        outputs = _npy(arrays.path, mapped=True)
+        step = max(1, numbers // max(1, int(np.prod(outputs.shape[1:]))))
+        for start in range(0, max(1, len(outputs)), step):
+            yield outputs[start : start + step]
+        return
+    yield from _npz_batches(arrays.path, arrays.name, numbers)
+
+
+def _npz_batches(path: Path, name: str, numbers: int) -> Iterator[Any]:
+    """An array of an .npz file, unpacked some rows at a time."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            shape, fortran, dtype = _header(member)
+            if fortran or not shape or dtype.hasobject:
+                raise ValueError
+            width = int(np.prod(shape[1:]))
+            step = max(1, numbers // max(1, width))
+            for start in range(0, max(1, shape[0]), step):
+                rows = min(step, shape[0] - start)
+                data = member.read(rows * width * dtype.itemsize)
+                yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
+            return
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
+        pass  # not to be read in pieces, or damaged: NumPy says which
+    with _npz(path) as archive:
+        yield _load(path, ".npz", archive, name)
+
+
+def npz_shape(path: Path, name: str) -> tuple[int, ...]:
+    """The shape of an array of an .npz file, from its header alone."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            return tuple(_header(member)[0])
+    except Exception:
+        raise InputError(f"{path} is not a readable .npz file, or is cut short") from None
+
+
+def _header(member: Any) -> Any:
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[np.lib.format.read_magic(member)]
+    return read(member)
 
 
 def _npz(path: Path) -> Any:
@@ -454,6 +554,16 @@ def outputs_of(roles: Roles, read: pl.DataFrame, schema: Mapping[str, Any]) -> d
     return arguments
 
 
+def labels_of(roles: Roles, piece: pl.DataFrame) -> Any:
+    """The labels of some rows of a table, as `Scores` takes them if not strict; None without any."""
+    if roles.label is None or roles.kind == "confidence":
+        return None
+    if roles.class_names is not None:
+        return piece[roles.label].to_list()
+    read = as_numbers("", piece, [roles.label], 0, strict=False)
+    return _events(read[roles.label], roles).to_numpy()
+
+
 def _events(labels: pl.Series, roles: Roles) -> pl.Series:
     """Labels; of counted events, one is enough."""
     if not roles.counts:
@@ -468,7 +578,7 @@ def as_numbers(
     """Columns of numbers, NaN where a cell holds none; that is an InputError if `strict`."""
     import polars as pl
 
-    read = pl.DataFrame([_number(piece[name]) for name in names])
+    read = pl.DataFrame([to_number(piece[name]) for name in names])
     if strict and any(column.null_count() for column in read):
         row = int(read.select(pl.any_horizontal(pl.all().is_null())).to_series().arg_max() or 0)
         name = next(column.name for column in read if column[row] is None)
@@ -487,7 +597,7 @@ def _no_number(cell: Any) -> str:
     return f"{text[:60]!r}, not a number{hint}"
 
 
-def _number(column: pl.Series) -> pl.Series:
+def to_number(column: pl.Series) -> pl.Series:
     """Each cell as a number by itself, null where it is none."""
     import polars as pl
 

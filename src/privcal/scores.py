@@ -77,8 +77,10 @@ class Outputs:
         log_odds: ArrayLike | None = None,
         confidence: ArrayLike | None = None,
         class_names: Sequence[str] | None = None,
+        first_row: int = 0,
         strict: bool = True,
     ) -> None:
+        self._first_row = first_row  # what errors call it, where these are some rows of many
         given = {"logits": logits, "probabilities": probabilities}
         given |= {"log_odds": log_odds, "confidence": confidence}
         if len([kind for kind, values in given.items() if values is not None]) != 1:
@@ -224,8 +226,9 @@ class Outputs:
             inside = ((first >= 0) & (first <= 1)).all()
             return bool(inside and (np.abs(_sums(first) - 1) <= self._tolerance).all())
 
-    def _complain(self, row: int) -> None:
-        values = self.array[row]
+    def _complain(self, index: int) -> None:
+        values = self.array[index]
+        row = self._first_row + index
         finite, inside = np.isfinite(values), (values >= 0) & (values <= 1)
         if not finite.all():
             column = int(np.argmin(finite))
@@ -325,7 +328,7 @@ class Scores:
             if (values is None) == (name == wanted):
                 raise InputError(f"{self.outputs.kind} go with {wanted}=: give that, and no other")
         truth = labels if correct is None else correct
-        self.labels, labelled = _as_labels(wanted, truth, self.outputs, strict)
+        self.labels, labelled = as_labels(wanted, truth, self.outputs, strict)
         self.valid: BoolArray = self.outputs.valid & labelled
         """Whether each row is well-formed: its outputs, its label and, with ids, its person."""
         self.person: npt.NDArray[np.object_] | None = None
@@ -503,9 +506,7 @@ def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
         return np.array(list(values), object)
 
 
-def _as_labels(
-    what: str, labels: Any, outputs: Outputs, strict: bool
-) -> tuple[IntArray, BoolArray]:
+def as_labels(what: str, labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
     """The labels (or what is `correct`), 0 where they are malformed, and whether each is well-formed."""
     array = _as_array(what, labels)
     if array.dtype.kind not in "iubfO" and not isinstance(labels, np.ndarray):

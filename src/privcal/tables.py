@@ -31,6 +31,11 @@ def ending(path: Path) -> str:
     return "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
 
 
+def is_table(given: Any) -> bool:
+    """Whether that is a table: a data frame, or a file whose name says so."""
+    return not isinstance(given, Path) or ending(given) in ENDINGS
+
+
 class Table(ABC):
     """Named columns with types, and the rows in pieces."""
 
@@ -43,6 +48,11 @@ class Table(ABC):
     @abstractmethod
     def schema(self) -> dict[str, pl.DataType | type[pl.DataType]]:
         """Names and types of the columns."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        return None
 
     @abstractmethod
     def pieces(
@@ -101,6 +111,13 @@ class ColumnFile(Table):
             return pl.scan_ipc(self.path)
         return pl.scan_parquet(self.path, glob=False)
 
+    @property
+    def rows(self) -> int:
+        import polars as pl
+
+        with _polars_errors(self.where):
+            return int(self._scan.select(pl.len()).collect().item())
+
     @cached_property
     def schema(self) -> dict[str, pl.DataType | type[pl.DataType]]:
         with _polars_errors(self.where):
@@ -109,22 +126,11 @@ class ColumnFile(Table):
     def pieces(
         self, wanted: Sequence[str], *, strict: bool, rows: int | None = None
     ) -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        with _polars_errors(self.where):
-            scan = self._scan
-            step = count = rows
-            if step is not None:
-                count = int(scan.select(pl.len()).collect().item())
-            scan = scan.select(_once(wanted))
-            if step is None or count is None or count <= step:
-                whole = scan.collect()
-        if step is None or count is None or count <= step:
-            yield whole
-            return
-        for start in range(0, count, step):
+        scan = self._scan.select(_once(wanted))
+        count = 0 if rows is None else self.rows
+        for start in range(0, max(1, count), rows or 1):
             with _polars_errors(self.where):
-                piece = scan.slice(start, step).collect()
+                piece = (scan if rows is None else scan.slice(start, rows)).collect()
             yield piece
 
 
