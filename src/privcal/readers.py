@@ -430,6 +430,16 @@ def outputs_file(path: str | Path) -> Path:
     return files[0]
 
 
+def read_with(path: Path) -> list[Path]:
+    """The files that are read where this one is named: of .npy files, those with labels and persons too."""
+    if not path.is_dir() and ending(path) != ".npy":
+        return [path]
+    file = outputs_file(path)
+    kind = next((kind for kind in KINDS if kind in file.name), "")
+    others = [file.with_name(file.name.replace(kind, name)) for name in ("labels", PERSON) if kind]
+    return [file, *others]
+
+
 def _read_npy(path: Path, layout: Layout, labelled: bool, person: str | None) -> dict[str, Any]:
     path = outputs_file(path)
     if layout.columns:

@@ -13,6 +13,7 @@ from privcal.cli.options import Classes, Columns, Json, columns_of, words
 from privcal.columns import Layout
 from privcal.files import check_outputs
 from privcal.maps import load_map
+from privcal.readers import read_with
 
 
 def apply(
@@ -35,7 +36,7 @@ def apply(
     Example: `privcal apply map.json scores.npz --out calibrated.parquet`
     """
     application.check_written(out, probabilities)
-    check_outputs([out, *application.beside(out)], [map, scores])
+    check_outputs([out, *application.beside(out)], [map, *read_with(scores)])
     loaded = load_map(map)
     layout = Layout.of(columns_of(columns), words(classes))
     total = application.rows_of(scores)
