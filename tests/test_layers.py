@@ -24,7 +24,8 @@ ROOT = "privcal"
 ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
-    ["files", "scores", "lines", "threads", "compiled"],
+    ["files", "scores", "lines", "columns", "threads", "compiled"],
+    ["tables"],
     ["documents", "readers", "kernel"],
     ["metrics"],
     ["queries", "fit"],
@@ -40,7 +41,7 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
-    ["datasets", "images", "evaluation"],
+    ["datasets", "images", "evaluation", "application"],
     ["simulate"],
     ["plots"],
     ["study"],

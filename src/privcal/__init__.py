@@ -2,6 +2,7 @@
 
 from privcal import audit, methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
+from privcal.application import apply_map
 from privcal.calibrate import Result, calibrate
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.evaluation import Evaluation, evaluate
@@ -36,6 +37,7 @@ __all__ = [
     "accuracy",
     "advise",
     "Answer",
+    "apply_map",
     "audit",
     "attach_data",
     "aurc",

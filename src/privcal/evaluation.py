@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +30,8 @@ class Evaluation:
     accuracy, mean_confidence, ece, mce, brier, brier_multiclass, aurc, nll
         As the functions of the same names in `privcal.metrics`.
     ece_equal_mass, ece_debiased, ece_classwise
-        As `equal_mass_ece`, `debiased_ece` and `classwise_ece`.
+        As `equal_mass_ece`, `debiased_ece` and `classwise_ece`. This last, `brier_multiclass` and `nll`
+        need the outputs of all classes: NaN where only a confidence is known.
     reliability
         The `privcal.metrics.Reliability` behind the binned metrics, as diagrams draw it.
 
@@ -54,11 +57,17 @@ class Evaluation:
     reliability: Reliability
 
     def to_dict(self) -> dict[str, float | int]:
-        """The values by name, without the reliability: what `--json` prints."""
-        return {k: v for k, v in vars(self).items() if k != "reliability"}
+        """The values by name, those that there are, without the reliability: what `--json` prints."""
+        return {k: v for k, v in vars(self).items() if k != "reliability" and not math.isnan(v)}
 
 
-def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluation:
+def evaluate(
+    scores: Scores,
+    map: Map | None = None,
+    bins: int = 15,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
     """All metrics of the confidence of `scores`, after `map` where one is given.
 
     Parameters
@@ -70,6 +79,8 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
         correct where the class that the map predicts is the true one.
     bins
         The number of bins of the binned metrics, from 1 to 1,000.
+    progress
+        Called with the number of rows that are done, and of all.
 
     Returns
     -------
@@ -98,17 +109,20 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
     for start in range(0, len(scores), step):
         block = scores.take(slice(start, start + step))
         confidence = map.confidence(block)
-        p = map.predict_proba(block)
         correct = map.predict(block) == block.labels
         reliability += Reliability.of(confidence, correct, bins)
         rows += AllRows.of(confidence, correct)
+        brier += Mean.of((confidence - correct) ** 2)
+        if progress is not None:
+            progress(min(start + step, len(scores)), len(scores))
+        if scores.outputs.kind == "confidence":
+            continue
+        p = map.predict_proba(block)
         state = ClassWise.of(p, block.labels, bins)
         classwise = state if classwise is None else classwise + state
-        brier += Mean.of((confidence - correct) ** 2)
         multiclass += Mean.of(metrics.brier_multiclass_rows(p, block.labels))
         with np.errstate(divide="ignore"):
             nll += Mean.of(-np.log(p[np.arange(len(block)), block.labels]))
-    assert classwise is not None
     return Evaluation(
         rows=len(scores),
         accuracy=float(reliability.correct.sum() / len(scores)),
@@ -116,11 +130,11 @@ def evaluate(scores: Scores, map: Map | None = None, bins: int = 15) -> Evaluati
         ece=reliability.ece,
         ece_equal_mass=rows.reliability(bins).ece,
         ece_debiased=reliability.debiased_ece,
-        ece_classwise=classwise.ece,
+        ece_classwise=math.nan if classwise is None else classwise.ece,
         mce=reliability.mce,
         brier=brier.value,
-        brier_multiclass=multiclass.value,
+        brier_multiclass=math.nan if classwise is None else multiclass.value,
         aurc=rows.aurc,
-        nll=nll.value,
+        nll=math.nan if classwise is None else nll.value,
         reliability=reliability,
     )

@@ -26,7 +26,8 @@ from privcal import plugins
 from privcal.checks import number, whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
+from privcal.kernel import check_temperature, for_blocks, log_odds
+from privcal.kernel import confidence as confidence_at
 from privcal.metrics import bin_index, check_bins
 from privcal.queries import corrected_score
 from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores
@@ -236,6 +237,7 @@ class Map(ABC):
         return self._probabilities(_outputs(logits, probabilities))
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         return spread(outputs, self.apply(outputs))
 
     def with_provenance(self, **facts: Any) -> Self:
@@ -333,6 +335,7 @@ class TemperatureMap(Map):
         return _softmax_top(outputs, self.temperature)
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         # The rule of this module gives the softmax; directly, it is exact for tiny shares too.
         result = np.empty((outputs.rows, outputs.classes))
 
@@ -657,6 +660,7 @@ class OffsetsMap(Map):
         return self.note != PRIOR_ONLY
 
     def apply(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("an offset of the predicted class")
         if outputs.classes != len(self.offsets):
             raise InputError(
                 f"this map has offsets of {len(self.offsets)} classes, and the scores "
@@ -715,7 +719,7 @@ def _registered(kind: Any) -> type[Map] | None:
 
 
 def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
-    return np.asarray(1.0 / exp_sums(outputs, temperature, dtype=np.float64))
+    return confidence_at(outputs, temperature, dtype=np.float64)
 
 
 def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from privcal.cli.console import note, plural, progress_bar, show
 from privcal.cli.options import Json, PerRow, Person, words
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.tables import ending
 
 if TYPE_CHECKING:
     from privcal.scoring import Model, Setup
@@ -143,7 +144,7 @@ def _outs(tables: list[Path], out: Path) -> list[Path]:
         raise InputError(
             f"the scores of {len(tables)} tables need a folder: there is no folder {out}"
         )
-    return [out / f"{table.stem}.parquet" for table in tables]
+    return [out / f"{table.name.removesuffix(ending(table))}.parquet" for table in tables]
 
 
 def _rows(table: Path) -> int | None:

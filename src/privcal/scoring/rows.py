@@ -26,6 +26,7 @@ from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.scoring.model import model_name, need_onnx
 from privcal.scoring.setup import Setup
+from privcal.tables import ending
 
 SCORES = "scores"
 """In a site's `local/`: where its scores are kept."""
@@ -131,7 +132,7 @@ class ScoredRows:
     def _copy(self) -> Iterator[tuple[Path, str]]:
         """A copy of the table as it is now, and its digest."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.folder / f".{secrets.token_hex(4)}{self.data.path.suffix.lower()}"
+        path = self.folder / f".{secrets.token_hex(4)}{ending(self.data.path)}"
         try:
             path.touch(mode=0o600, exist_ok=False)
             with path.open("wb") as copy:
