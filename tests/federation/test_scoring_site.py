@@ -21,6 +21,7 @@ from privcal.federation.site import ahead, health, service, worker
 from privcal.federation.site import settings as site
 from privcal.federation.site.log import LOG
 from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import SameRows
 from privcal.queries import CellHistogram
 from privcal.question import Question
 from privcal.scoring import Setup, model_name, rows
@@ -312,6 +313,37 @@ def test_a_model_that_was_replaced_is_not_used_and_nothing_is_charged(
     model.unlink()
     with pytest.raises(Refused, match="unavailable"):
         count(folder, "d", model=name)
+
+
+def test_people_who_have_a_ledger_keep_it_when_their_table_is_scored_at_a_site(
+    folder: Path, model: Path, table: Path, tmp_path: Path
+) -> None:
+    found = scoring.scores(SETUP.open(model), table)
+    found.write_parquet(tmp_path / "scores.parquet")
+    [ledger] = privcal.create_ledgers(
+        tmp_path / "scores.parquet", privcal.Policy(1.0), person="person"
+    )
+    with pytest.warns(SameRows, match="the same rows have the ledger"):
+        init(another(tmp_path), model, table)
+    other = write(tmp_path / "next.parquet", 35, seed=6)
+    with pytest.raises(InputError, match="protects persons: say which column"):
+        init(folder, model, other, policy=None, person=None, attach_to=ledger.path)
+    with pytest.raises(InputError, match="with rules of its own"):
+        init(folder, model, other, attach_to=ledger.path)
+    made = init(folder, model, other, policy=None, attach_to=ledger.path)
+    [population] = made.populations
+    assert population.ledger == ledger.path
+    population.source("site").answer(Question.of(CellHistogram(), 0.75, "c"), ANN)
+    assert ledger.nano_spent == 75 * 10**7
+    assert [Path(note["path"]).name for note in ledger.notes()] == [
+        "scores.parquet",
+        "next.parquet",
+    ]
+
+
+def another(tmp_path: Path) -> Path:
+    (tmp_path / "first" / "local").mkdir(parents=True)
+    return tmp_path / "first"
 
 
 def test_a_policy_for_another_model_is_told_when_the_site_is_set_up(

@@ -56,6 +56,13 @@ def init(
     output: Output = None,
     kind: As = None,
     missing: Missing = False,
+    attach_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LEDGER",
+            help="With --table: the ledger, or its data, that these people have already.",
+        ),
+    ] = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -94,6 +101,8 @@ def init(
 
     said = setup_of(label, features, classes, output, kind, missing)
     rows, scoring = _rows(data, model_file, table, model, said)
+    if attach_to is not None and scoring is None:
+        raise InputError("--attach-to is for a table; of scores say it with privcal ledger attach")
     rules = _rules(
         policy,
         person,
@@ -114,6 +123,7 @@ def init(
             delay=delay,
             max_rows=max_rows,
             scoring=scoring,
+            attach_to=attach_to,
             warn=note,
             progress=lambda done: bar.update(task, completed=done),
         )

@@ -205,6 +205,7 @@ def init(
     delay: float = DELAY,
     max_rows: int | None = None,
     scoring: Scoring | None = None,
+    attach_to: Path | None = None,
     warn: Callable[[str], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Site:
@@ -213,7 +214,8 @@ def init(
 
     A new ledger needs a policy; `person` is the column of person ids, None protects single rows.
     With `scoring` the data are a table, which is scored; `progress` is told how many rows are
-    done. The data are checked. Nothing is overwritten.
+    done, and `attach_to` is the ledger (or its data) that these people have. The data are checked.
+    Nothing is overwritten.
     """
     folder = Path(folder)
     local = folder / "local"
@@ -231,7 +233,7 @@ def init(
     head = _TEMPLATE.format(delay=_delay(delay))
     if has_keys := keys.exist(folder):
         SiteKeys.load(folder)  # say now what is wrong with them, not when there is a ledger
-    given = _Given(data, policy, person, model, max_rows, scoring, warn, progress)
+    given = _Given(data, policy, person, model, max_rows, scoring, attach_to, warn, progress)
     text = _settings_of(folder, local / LEDGER, given)
     if not has_keys:
         SiteKeys.make(folder)
@@ -265,7 +267,7 @@ def add(
     ledger = next(
         path for index in range(2, 1000) if not (path := local / f"privcal-{index}.ledger").exists()
     )
-    given = _Given(data, policy, person, model, max_rows, None, warn)
+    given = _Given(data, policy, person, model, max_rows, warn=warn)
     text = _settings_of(site.folder, ledger, given)
     _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
     return Site.load(folder)
@@ -281,6 +283,7 @@ class _Given:
     model: str | None
     max_rows: int | None
     scoring: Scoring | None = None
+    attach_to: Path | None = None
     warn: Callable[[str], None] | None = None
     progress: Callable[[int], None] | None = None
 
@@ -297,9 +300,14 @@ def _settings_of(folder: Path, new_ledger: Path, given: _Given) -> str:
     max_rows, scoring = _max_rows(given.max_rows), given.scoring
     rows = Data.at(given.data, person=given.person)
     ledger = opening.find(rows)
-    _check_ledger(ledger, folder, rows, given.policy, given.person)
-    if ledger is not None:
-        rows = next(note for note in opening.notes_of(rows))
+    attaching = ledger is None and given.attach_to is not None
+    if ledger is None and given.attach_to is not None:
+        ledger = opening.ledger_of(given.attach_to)
+        _check_ledger(ledger, folder, rows, given.policy, None)
+        rows = replace(rows, person=given.person if ledger.unit == "person" else None)
+    else:
+        _check_ledger(ledger, folder, rows, given.policy, given.person)
+        rows = rows if ledger is None else next(note for note in opening.notes_of(rows))
     model = given.model if scoring is None else model_name(scoring.model_file)
     _check_model(model, given.policy if ledger is None else ledger.policy)
     scores = given.read(rows, model, folder / "local")
@@ -312,6 +320,8 @@ def _settings_of(folder: Path, new_ledger: Path, given: _Given) -> str:
         ledger = opening.create(
             rows, scores, given.policy, at=new_ledger, name=name, warn=given.warn
         )
+    if attaching:
+        opening.attach(ledger, rows, scores)
     model = model or ledger.policy.model or scores.model
     own = ledger.path == new_ledger.resolve()
     text = _POPULATION.format(
