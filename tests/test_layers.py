@@ -50,6 +50,7 @@ ORDER = [
     ["training"],
     ["federation"],
     ["cli"],
+    ["__main__"],
 ]
 # The order inside a package: its modules, by their names in it; OTHERS are all that no row names,
 # and do not import each other either. Its `__init__` is the last unless a row says otherwise. A
@@ -127,7 +128,8 @@ INSIDE = {
         ["inspection", "one_machine"],
     ],
     "cli": [
-        ["console", "options", "systems", "exits"],
+        ["console", "options", "systems", "later"],
+        ["exits"],
         ["sketch_report"],
         [OTHERS],
         ["ledger", "federation", "site", "data_logits"],
