@@ -46,7 +46,7 @@ ORDER = [
     ["study"],
     ["advise", "audit"],
     [ROOT],
-    ["demo", "corruptions"],
+    ["demo", "corruptions", "onnx"],
     ["training"],
     ["federation"],
     ["cli"],
