@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -36,7 +35,7 @@ CHARTS = {
     "many values": replace(
         CHART,
         x=Axis("sources"),
-        series=(Series("a", tuple(map(float, range(40))), tuple(i * 37.5 for i in range(40))),),
+        series=(Series("a", tuple(map(float, range(45))), tuple(i * 37.5 for i in range(45))),),
     ),
     "thousands, log": replace(
         CHART, x=Axis("rows", log=True), series=(Series("a", (2.0, 12_345.0), (1e-4, 2e-4)),)
@@ -279,9 +278,15 @@ def test_nothing_sticks_out_of_a_phone_or_a_desk(tab: Browser, plain: Path, widt
 
 
 def test_text_in_a_picture_is_as_large_on_a_phone(tab: Browser, plain: Path) -> None:
-    tab.open(plain, width=360)
-    shrunk = "(() => { const s = document.querySelector('.picture > svg'); return s.getBoundingClientRect().width / s.viewBox.baseVal.width; })()"
-    assert tab.run(shrunk) == pytest.approx(1, abs=0.01)
+    tab.open(plain)
+    for width in (1100, 360):
+        tab.size(width)
+        tab.settle()
+        shown, drawn = tab.run(
+            "(() => { const svg = document.querySelector('.picture > svg');"
+            "return [svg.getBoundingClientRect().width, svg.viewBox.baseVal.width]; })()"
+        )
+        assert shown == pytest.approx(drawn, rel=0.01)
 
 
 def test_without_javascript_the_pictures_and_tables_are_there(tab: Browser, plain: Path) -> None:
@@ -302,4 +307,3 @@ def test_data_for_scripts_arrive_as_they_were(tab: Browser, tmp_path: Path) -> N
     )
     tab.open(path)
     assert tab.run("data()") == list(EVIL[:-1])
-    assert json.loads(document(EVIL[0])) == EVIL[0]
