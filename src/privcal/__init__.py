@@ -3,6 +3,7 @@
 from privcal import audit, methods, metrics, queries, sketch, study
 from privcal.advise import Plan, advise
 from privcal.calibrate import Result, calibrate
+from privcal.displays import ReliabilityDisplay, RiskDisplay
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Fit, fit_temperature
@@ -73,7 +74,9 @@ __all__ = [
     "read_scores",
     "refine",
     "Refused",
+    "ReliabilityDisplay",
     "Result",
+    "RiskDisplay",
     "RiskMap",
     "Scores",
     "sketch",
