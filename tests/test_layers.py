@@ -25,7 +25,7 @@ ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
     ["files", "scores", "lines", "threads", "compiled", "binomial"],
-    ["documents", "readers", "kernel"],
+    ["documents", "readers", "kernel", "pages"],
     ["metrics"],
     ["queries", "fit"],
     ["privacy.epsilon"],
@@ -90,6 +90,7 @@ INSIDE = {
         ["__init__"],
         ["sheet"],
     ],
+    "pages": [["html", "scales", "charts"], ["tables", "shell"], ["drawing"], ["figures"]],
     "simulate": [
         ["answers", "archive", "measure", "streams", "variants"],
         ["population", "ranks", "unlike"],
