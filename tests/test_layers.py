@@ -26,7 +26,7 @@ ORDER = [
     ["checks"],
     ["files", "scores", "lines", "threads", "compiled", "binomial"],
     ["documents", "readers", "kernel", "pages"],
-    ["metrics"],
+    ["metrics", "notebook"],
     ["queries", "fit"],
     ["privacy.epsilon"],
     ["question"],

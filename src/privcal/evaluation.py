@@ -17,7 +17,7 @@ from privcal.scores import FloatArray, Scores
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """All metrics of some labelled scores; what `evaluate` returns.
 
@@ -63,6 +63,18 @@ class Evaluation:
         """The values by name, without the reliability: what `--json` prints."""
         own = {k: v for k, v in vars(self).items() if k not in ("reliability", "risk")}
         return own if self.risk is None else {**own, **self.risk.to_dict()}
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation({self.rows} rows: accuracy {self.accuracy:.4f}, ECE {self.ece:.4f}, "
+            f"Brier {self.brier:.4f})"
+        )
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import fragment
+
+        values = {name.replace("_", " "): value for name, value in self.to_dict().items()}
+        return fragment("Evaluation", values, "Exact: for data one may look at.")
 
 
 def evaluate(
