@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from privcal import audit, methods, metrics, queries, sketch, study
     from privcal.advise import Plan, advise
     from privcal.calibrate import Result, calibrate
+    from privcal.displays import ReliabilityDisplay, RiskDisplay
     from privcal.errors import CalibrationError, InputError, Refused
     from privcal.evaluation import Evaluation, evaluate
     from privcal.fit import Fit, fit_temperature
@@ -80,7 +81,9 @@ __all__ = [
     "read_scores",
     "refine",
     "Refused",
+    "ReliabilityDisplay",
     "Result",
+    "RiskDisplay",
     "RiskMap",
     "Scores",
     "sketch",
@@ -95,6 +98,7 @@ _MODULES = ("audit", "methods", "metrics", "queries", "sketch", "study")
 _NAMES = {
     "advise": "Plan advise",
     "calibrate": "Result calibrate",
+    "displays": "ReliabilityDisplay RiskDisplay",
     "errors": "CalibrationError InputError Refused",
     "evaluation": "Evaluation evaluate",
     "fit": "Fit fit_temperature",
