@@ -49,7 +49,7 @@ ORDER = [
     ["displays"],
     [ROOT],
     ["demo", "corruptions", "onnx"],
-    ["training"],
+    ["training", "scoring"],
     ["federation"],
     ["cli"],
     ["__main__"],
@@ -119,6 +119,7 @@ INSIDE = {
         ["planner", "plot"],
     ],
     "displays": [["diagram"], [OTHERS]],
+    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],

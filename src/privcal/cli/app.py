@@ -70,6 +70,10 @@ _COMMANDS = {
         "demo:demo",
         "Run every method on bundled real data, through real sources with real ledgers.",
     ),
+    "score": later(
+        "score:score",
+        "Run a table through a model: labelled scores, which calibrate, advise and the others read.",
+    ),
     "calibrate": later(
         "calibrate:calibrate",
         "Recalibrate from the private answers of many sources, and write the map.",
