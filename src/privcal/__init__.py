@@ -30,9 +30,11 @@ from privcal.scores import Scores
 from privcal.sketch import Sketch
 from privcal.source import Answer, Source
 from privcal.sources import attach_data, create_ledgers, open_sources
+from privcal.thresholds import Threshold, abstention
 from privcal.version import __version__ as __version__
 
 __all__ = [
+    "abstention",
     "accuracy",
     "advise",
     "Answer",
@@ -81,4 +83,5 @@ __all__ = [
     "Source",
     "study",
     "TemperatureMap",
+    "Threshold",
 ]

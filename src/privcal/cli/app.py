@@ -33,8 +33,10 @@ from privcal.cli.calibrate import calibrate
 from privcal.cli.demo import demo
 from privcal.cli.evaluate import evaluate
 from privcal.cli.fit import fit
+from privcal.cli.onnx import onnx
 from privcal.cli.refine import refine
 from privcal.cli.systems import need_posix
+from privcal.cli.thresholds import thresholds
 
 app = typer.Typer(
     cls=exits.Commands,
@@ -65,6 +67,8 @@ app.command("apply")(apply)
 app.command("evaluate")(evaluate)
 app.command("refine")(refine)
 app.command("fit")(fit)
+app.command("onnx")(onnx)
+app.command("thresholds")(thresholds)
 app.command("advise")(advise)
 app.command("audit")(audit)
 
