@@ -39,13 +39,16 @@ if TYPE_CHECKING:
     from privcal.sketch import Sketch
     from privcal.source import Answer, Source
     from privcal.sources import attach_data, create_ledgers, open_sources
+    from privcal.thresholds import Threshold, abstention
+
 
 __all__ = [
+    "abstention",
     "accuracy",
     "advise",
     "Answer",
-    "audit",
     "attach_data",
+    "audit",
     "aurc",
     "BinsMap",
     "brier",
@@ -86,11 +89,12 @@ __all__ = [
     "RiskDisplay",
     "RiskMap",
     "Scores",
-    "sketch",
     "Sketch",
+    "sketch",
     "Source",
     "study",
     "TemperatureMap",
+    "Threshold",
 ]
 
 # Where each name is; a module is imported when somebody asks for a name in it.
@@ -114,6 +118,7 @@ _NAMES = {
     "sketch": "Sketch",
     "source": "Answer Source",
     "sources": "attach_data create_ledgers open_sources",
+    "thresholds": "Threshold abstention",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -100,6 +100,8 @@ class LocalPanel:
         self.sources = len(self.names)
         self.rows_per_source = typical_rows(map(_declared_rows, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
+        self.classes: int | None = None
+        """How many classes the sources' scores have, known once they were asked whether they answer."""
         self._campaign: str | None = None  # the one for which the sources have reserved
 
     @property
@@ -118,6 +120,7 @@ class LocalPanel:
         refused = {name: code for name, code in codes.items() if code is not None}
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
+        self.classes = next((source.scores.classes for source in willing.values()), None)
         return refused
 
     def check_public(self, public: Scores | None) -> None:
@@ -410,6 +413,7 @@ def calibrate(
         "left_out": run.left_out,
         "campaign": run.campaign,
         "model": model,
+        "classes": getattr(panel, "classes", None),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "privcal": __version__,
     }
