@@ -21,11 +21,13 @@ from privcal.cli.options import (
 )
 from privcal.cli.sketch_report import document, draw, report
 from privcal.columns import Layout
+from privcal.displays import ReliabilityDisplay, RiskDisplay
+from privcal.displays.diagram import together
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
-from privcal.maps import CurveMap, Map, load_map
-from privcal.plots import check_picture, save_reliability
+from privcal.maps import CurveMap, Map, RiskMap, load_map
+from privcal.plots import check_picture, save_figure
 from privcal.readers import is_scores, read_scores
 from privcal.scores import Scores
 from privcal.sketch import Sketch
@@ -85,14 +87,17 @@ def _measure(
     with counting(f"reading {file.name}"):
         scores = read_scores(file, columns=layout)
     warn_of_probabilities(str(file), scores, note)
+    event = loaded.event if isinstance(loaded, RiskMap) else None
     results = {}
     maps: dict[str, Map | None] = {"before": None}
     maps |= {} if loaded is None else {"after": loaded}
     for when, applied in maps.items():
         with counting(f"measuring {file.name}" if loaded is None else f"measuring {when}") as done:
-            results[when] = measure(scores, applied, bins, progress=done)
+            results[when] = measure(scores, applied, bins, event=event, progress=done)
     if plot is not None:
-        save_reliability(plot, list(results.items()), file.name, columns=2)
+        kind = ReliabilityDisplay if event is None else RiskDisplay
+        panels = [(when, kind.from_evaluation(result)) for when, result in results.items()]
+        save_figure(plot, together(panels, file.name, columns=2))
     table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privcal.checks import one_of
 from privcal.errors import InputError
-from privcal.scores import Kind
 from privcal.scoring.model import Model
+
+if TYPE_CHECKING:
+    from privcal.onnx.outputs import Kind
 
 
 @dataclass(frozen=True)
