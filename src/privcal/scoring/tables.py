@@ -217,5 +217,5 @@ def _block(name: str, array: npt.NDArray[Any], given: Input, missing: bool) -> C
         if missing and array.dtype.kind == "f":
             same |= np.isnan(array)
     bad = ~same.reshape(len(array), -1).all(axis=1)
-    told = pl.Series(name, ["holds numbers that the model cannot take"] * len(array))
-    return Column(values, bad, told, "numbers that the model can take")
+    told = pl.Series(name, ["an array"] * len(array))
+    return Column(values, bad, np.zeros_like(bad), told, "of numbers that the model can take")
