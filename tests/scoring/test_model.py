@@ -149,6 +149,16 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
         Model(tmp_path / "model.onnx")
 
 
+def test_without_the_extra_one_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parts.save(tmp_path / "model.onnx", parts.net(PLAIN))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'privcal\[onnx\]'"):
+        Model(path)
+    assert model_name(path).startswith("sha256:")
+
+
 def test_a_model_for_batches_of_one_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="takes 64 rows at once; export it for any number of rows"):
         opened(tmp_path, parts.net(PLAIN, given="float[64, 7] x"))
