@@ -49,6 +49,7 @@ ORDER = [
     ["demo", "corruptions"],
     ["training"],
     ["federation"],
+    ["mail"],
     ["cli"],
 ]
 # The order inside a package: its modules, by their names in it; OTHERS are all that no row names,
@@ -126,12 +127,14 @@ INSIDE = {
         ["authority", "server", "site", "calibrator"],
         ["inspection", "one_machine"],
     ],
+    "mail": [["letters"], [OTHERS], ["watch"]],
     "cli": [
         ["console", "options", "systems", "exits"],
         ["sketch_report"],
         [OTHERS],
-        ["ledger", "federation", "site", "data_logits"],
-        ["calibrate"],
+        ["ledger", "federation", "site", "data_logits", "calibrate_answers"],
+        ["calibrate", "source_answer"],
+        ["campaign"],
         ["app"],
     ],
 }

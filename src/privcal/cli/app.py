@@ -10,6 +10,7 @@ import typer
 import privcal
 from privcal import compiled
 from privcal.cli import (
+    campaign,
     data,
     data_check,
     data_logits,
@@ -22,8 +23,10 @@ from privcal.cli import (
     ledger_show,
     site,
     site_roster,
+    site_watch,
     sketch,
     source,
+    source_answer,
     study,
 )
 from privcal.cli.advise import command as advise
@@ -100,7 +103,16 @@ _group(
         "export": ledger.export,
     },
 )
-_group("source", "For data owners.", {"check": source.check})
+_group(
+    "source",
+    "For data owners.",
+    {"check": source.check, "answer": source_answer.answer},
+)
+_group(
+    "campaign",
+    "A campaign by mail: questions and answers in files, and no server.",
+    {"new": campaign.new},
+)
 _group(
     "sketch",
     "A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
@@ -154,6 +166,8 @@ _site = _group(
         "init": site.init,
         "add": site.add,
         "run": site.run,
+        "watch": site_watch.watch,
+        "card": site_watch.card,
         "health": site.health,
         "approve": site.approve,
         "status": site.status,
