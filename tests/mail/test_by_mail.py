@@ -265,7 +265,9 @@ def test_another_question_under_the_same_campaign_is_refused_free(
 def test_a_campaign_that_the_budget_cannot_pay_to_its_end_is_refused_at_its_first_question(
     lab: Lab, owners: list[Owner], tmp_path: Path
 ) -> None:
-    lab.new("--method", "acc-t", "--epsilon", 4)  # its first letter alone could be paid
+    lab.new(
+        "--method", "acc-t", "--epsilon", 4, "--sources", 3
+    )  # its first letter alone could be paid
     code, _, err = owners[0].answer(lab.question, tmp_path / "a.json")
     assert code == 1
     assert "over_budget" in err
@@ -277,7 +279,7 @@ def test_an_owner_who_approves_campaigns_approves_this_one_once(
 ) -> None:
     (tmp_path / "p.toml").write_text("epsilon = 3\napprove = true\n")
     owners = make_owners(tmp_path, run, monkeypatch, 1, 40, "--policy", tmp_path / "p.toml")
-    lab.new("--method", "acc-t", "--option", "iterations=2", "--campaign", "spring")
+    lab.new("--method", "acc-t", "--option", "iterations=2", "--campaign", "spring", "--sources", 1)
     code, _, err = owners[0].answer(lab.question, tmp_path / "a.json")
     assert code == 1
     assert "awaiting_approval" in err
@@ -291,7 +293,7 @@ def test_an_owner_who_approves_campaigns_approves_this_one_once(
 def test_a_later_question_costs_nobody_who_did_not_answer_the_first(
     lab: Lab, owners: list[Owner], tmp_path: Path
 ) -> None:
-    lab.new("--method", "acc-t", "--option", "iterations=2")
+    lab.new("--method", "acc-t", "--option", "iterations=2", "--sources", 2)
     lab.collect(owners[:2])
     said(lab.calibrate())
     code, _, err = owners[2].answer(lab.folder / "question-2.json", tmp_path / "late.json")
@@ -455,6 +457,7 @@ def test_sentences_for_what_cannot_work(lab: Lab, owners: list[Owner], tmp_path:
     for args, words in [
         (("campaign", "new", "--out", "question.json"), "asked already"),
         (("campaign", "new", "--method", "uncalibrated", "--out", "u.json"), "asks nothing"),
+        (("campaign", "new", "--method", "acc-t", "--out", "u.json"), "say with --sources"),
         (("campaign", "new", "--site", "a", "--out", "u.json"), "give --kit"),
         (("calibrate", "--answers", "--out", "m.json"), "there are no answers"),
         (

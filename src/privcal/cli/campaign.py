@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,8 +75,7 @@ def new(
             min=1,
             max=MAX_SOURCES,
             help="About how many will answer, by which it is decided how finely to ask; a second "
-            "round waits for so many. By default the sites that are asked, or "
-            f"{SOURCES} of which none is waited for.",
+            f"question waits for so many. By default the sites that are asked, otherwise {SOURCES}.",
         ),
     ] = None,
     rows_per_person: Annotated[
@@ -107,11 +106,15 @@ def new(
     options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
     clean = {} if public is None else {"public": read_public(public)}
     chosen = methods.make(method, **options, **clean)
-    to_nano(epsilon)
     if campaign is not None:
         check_campaign(campaign)
     check_outputs([out], [public])
     post, sites = _post(kit, site, days, asker, model)
+    decided = {
+        "sources": sources or len(sites) or SOURCES,
+        "rows_per_source": rows_per_source,
+    }
+    _check_rounds(chosen, epsilon, rows_per_person, decided, waits=bool(sources or sites))
     plan = {
         "method": method,
         "epsilon": epsilon,
@@ -122,14 +125,29 @@ def new(
         "asker": post.asker,
         "kit": None if kit is None else str(kit.resolve()),
         "rows_per_person": rows_per_person,
-        "decided": {
-            "sources": sources or len(sites) or SOURCES,
-            "rows_per_source": rows_per_source,
-        },
+        "decided": decided,
         "needed": sources or len(sites) or 1,
     }
     begun, first = MailCampaign.begin(out, json.loads(json.dumps(plan)), post)
     _report(begun, first, post, sites, out, as_json)
+
+
+def _check_rounds(
+    method: methods.Method,
+    epsilon: float,
+    rows_per_person: int,
+    decided: dict[str, Any],
+    waits: bool,
+) -> None:
+    """A second question shuts out whoever has not answered the first, so it must be known how many
+    will."""
+    asked = methods.plan(method, to_nano(epsilon), rows_per_person, **decided)
+    rounds = 1 + max((round for round, _, _ in asked), default=0)
+    if rounds > 1 and not waits:
+        raise InputError(
+            f"{method.name} asks {rounds} times, each time those alone who answered before: say "
+            "with --sources how many will answer, or use a method that asks once, like sketch"
+        )
 
 
 def _post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from privcal.calibrate import undisturbed
 from privcal.errors import InputError, Refused
 from privcal.mail.letters import Given, Letter
 from privcal.privacy.epsilon import as_odds, from_nano
@@ -68,7 +69,8 @@ class Asked:
     def answer(self, source: Source) -> Given:
         """The answer of a source: charged first, drawn once, the same whenever it is asked for."""
         try:
-            answers = [source.answer(question, self.asker) for question in self.questions]
+            with undisturbed():
+                answers = [source.answer(question, self.asker) for question in self.questions]
         finally:
             source.release(self.campaign, self.asker)
         values = tuple(tuple(round(v * GRID) for v in answer.values) for answer in answers)
@@ -88,8 +90,8 @@ def preview(asked: Asked, source: Source) -> list[str]:
         *(_line(question) for question in asked.questions),
         _whose(asked),
         f"What leaves: {_count(numbers, 'number')} with noise that is drawn on this machine, the "
-        f"name {source.name}, a random id of its ledger, and that {_count(source.rows_per_person, 'row')} "
-        "of a person count. Never a row, a label, a score or a count.",
+        f"name {source.name}, a random id of its ledger, and how many rows of a person count "
+        f"({source.rows_per_person}). Never a row, a label, a score or how many there are.",
     ]
     if rounds > 1:
         lines.append(

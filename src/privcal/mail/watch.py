@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from privcal.calibrate import undisturbed
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import canonical
 from privcal.federation.shared.messages import MAX_LIFETIME_BY_MAIL, Opened, Reply
@@ -72,7 +73,7 @@ class Watch:
 
     def _look_at(self, name: str) -> int:
         try:
-            with _undisturbed():
+            with undisturbed():
                 return self._answer(name)
         except (InputError, Refused) as problem:
             self._say(f"{name} is not answered: {log.line(problem)}")
@@ -187,16 +188,6 @@ def _write(folder: Path, name: str, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(part, dir_fd=into)
         os.close(into)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made, in the child too: what is charged is stored."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def watch(kit: Path, folder: Path, *, every: float, once: bool, tell: Callable[[str], None]) -> int:
