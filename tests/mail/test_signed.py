@@ -159,6 +159,7 @@ def test_an_answer_is_sealed_and_only_the_calibrators_account_can_open_it(world:
     record = Path(f"{world.question}.campaign")
     [key] = record.glob("*.key")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(record.stat().st_mode) == 0o700
 
 
 def test_who_has_not_answered_is_said(world: World) -> None:

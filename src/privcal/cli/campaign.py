@@ -199,7 +199,9 @@ def _report(
         f"costs epsilon {total / 10**9:g} at each source, and this question brings back "
         f"{plural(numbers, 'number')}",
         f"digest of the questions: {digest}",
-        f"{whom}; each answers with: privcal source answer DATA {out.name} --out answer.json",
+        f"{whom}; each answers with: privcal source answer DATA {out.name} "
+        f"{'--kit KIT ' if sites else ''}--out answer.json"
+        + (", or unattended with: privcal site watch KIT FOLDER" if sites else ""),
         "Then: privcal calibrate --answers answers/*.json --out map.json",
         f"Keep {begun.folder} until then.",
     )

@@ -192,6 +192,7 @@ class MailCampaign:
         name = plan["campaign"] or secrets.token_hex(8)
         facts = {**plan, "campaign": name, "question": str(question.resolve())}
         made = cls(Campaign.start(folder, facts), post)
+        folder.chmod(0o700)  # what is sealed on its way lies there open
         mailed = Mailed(post.asker, [ANYBODY], {}, made._known)
         try:
             made._run(mailed, mailed, min_sources=1, needed=1)
