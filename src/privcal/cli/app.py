@@ -250,7 +250,8 @@ _group(
             "federation:check", "Is a participant's folder closed? Exits with 1 where it is not."
         ),
         "roster": later(
-            "federation:roster", "Gather the keys of the sites that are connected into your roster."
+            "federation:roster",
+            "Gather the keys of the sites that are connected, or sent their cards, into your roster.",
         ),
         "serve": later(
             "federation:serve", "Be the federation's server, in the foreground, until stopped."
