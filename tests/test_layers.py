@@ -108,11 +108,11 @@ INSIDE = {
         [OTHERS],
     ],
     "advise": [
-        ["grid", "turnover"],
+        ["grid", "turnover", "page"],
         ["plan"],
         ["choose", "expect"],
         ["sentences"],
-        ["campaigns"],
+        ["around", "campaigns"],
         ["planner", "plot"],
     ],
     "training": [
