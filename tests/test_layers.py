@@ -104,6 +104,8 @@ INSIDE = {
         ["run", "paper.factors", "paper.overall", "paper.ranking", "paper.without_privacy"],
         ["paper.sweeps", "show.figures"],
         ["paper.claims"],
+        ["show.explorer", "show.page_table", "show.factor_charts"],
+        ["show.papers_part"],
         ["show.report"],
         [OTHERS],
     ],
