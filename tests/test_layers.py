@@ -48,10 +48,11 @@ ORDER = [
     ["advise", "audit"],
     ["displays"],
     [ROOT],
-    ["demo", "corruptions"],
-    ["training"],
+    ["demo", "corruptions", "onnx"],
+    ["training", "scoring"],
     ["federation"],
     ["cli"],
+    ["__main__"],
 ]
 # The order inside a package: its modules, by their names in it; OTHERS are all that no row names,
 # and do not import each other either. Its `__init__` is the last unless a row says otherwise. A
@@ -118,6 +119,7 @@ INSIDE = {
         ["planner", "plot"],
     ],
     "displays": [["diagram"], [OTHERS]],
+    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],
@@ -131,7 +133,8 @@ INSIDE = {
         ["inspection", "one_machine"],
     ],
     "cli": [
-        ["console", "options", "systems", "exits"],
+        ["console", "options", "systems", "later"],
+        ["exits"],
         ["sketch_report"],
         [OTHERS],
         ["ledger", "federation", "site", "data_logits"],

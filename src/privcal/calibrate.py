@@ -102,6 +102,12 @@ class LocalPanel:
         self._sources = dict(zip(self.names, sources, strict=True))
         self._campaign: str | None = None  # the one for which the sources have reserved
 
+    @property
+    def model(self) -> str | None:
+        """The model whose scores these are, where the sources know one and agree on it."""
+        known = {s.model for s in self._sources.values() if isinstance(s, Source) and s.model}
+        return known.pop() if len(known) == 1 else None
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         if not questions:
             return {}
@@ -350,7 +356,8 @@ def calibrate(
         The name of the run, by default a random one. Asking again under the same name replays
         stored answers, free of charge.
     model
-        The model being calibrated; a source whose scores came from another refuses.
+        The model being calibrated; a source whose scores came from another refuses. By default
+        the one that the sources say their scores are of.
     progress
         Called after every answer.
 
@@ -376,6 +383,8 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    if isinstance(panel, LocalPanel):
+        model = model or panel.model
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
