@@ -118,7 +118,15 @@ INSIDE = {
         ["campaigns"],
         ["planner", "plot"],
     ],
-    "displays": [["diagram"], [OTHERS]],
+    "displays": [
+        ["diagram"],
+        ["reliability", "risk"],
+        ["__init__"],
+        ["estimates"],
+        ["parts"],
+        ["sketch_page", "evaluation_page", "ledger_page"],
+        ["calibration_page"],
+    ],
     "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],

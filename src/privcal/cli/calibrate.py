@@ -24,12 +24,14 @@ from privcal.cli.options import (
     LeaveAlone,
     LedgerFolder,
     MapOut,
+    PageOut,
     PerRow,
     Person,
     PrivatePlot,
     SourceColumn,
     SourceList,
     Unchanged,
+    check_page,
 )
 from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
@@ -170,6 +172,7 @@ def calibrate(
     leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -207,6 +210,8 @@ def calibrate(
     _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
+    check_page(html)
+    check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
         sources = open_sources(
             files,
@@ -231,7 +236,7 @@ def calibrate(
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, *where, as_json)
+    report(result, names, clean, out, sketch, plot, html, *where, as_json)
 
 
 @dataclass(frozen=True)

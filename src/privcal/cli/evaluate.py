@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from privcal import pages
 from privcal.cli.console import plural, show
-from privcal.cli.options import Json, LeaveAlone, Public, Unchanged
+from privcal.cli.options import Json, LeaveAlone, PageOut, Public, Unchanged, check_page
 from privcal.cli.sketch_report import document, draw, report
-from privcal.displays import ReliabilityDisplay, RiskDisplay
 from privcal.displays.diagram import together
+from privcal.displays.evaluation_page import displays_of, evaluation_page
+from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
@@ -36,6 +38,7 @@ def evaluate(
     public: Public = None,
     unchanged: Unchanged = None,
     leave_alone: LeaveAlone = False,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration exactly, on data you may look at: no privacy is involved.
@@ -49,9 +52,10 @@ def evaluate(
     `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
     check_picture(plot)
-    check_outputs([plot], [scores, map, public])
+    check_page(html)
+    check_outputs([plot, html], [scores, map, public])
     if private:
-        _estimate(scores, public, map, plot, bins, unchanged, leave_alone, as_json)
+        _estimate(scores, public, map, plot, html, bins, unchanged, leave_alone, as_json)
     elif scores.suffix.lower() == ".json":
         raise InputError(
             f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
@@ -61,10 +65,12 @@ def evaluate(
             "--public, --unchanged and --leave-alone are for reading a sketch, with --private"
         )
     else:
-        _measure(scores, map, plot, bins, as_json)
+        _measure(scores, map, plot, html, bins, as_json)
 
 
-def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json: bool) -> None:
+def _measure(
+    file: Path, map: Path | None, plot: Path | None, html: Path | None, bins: int, as_json: bool
+) -> None:
     loaded = None if map is None else load_map(map)
     scores = read_scores(file)
     event = loaded.event if isinstance(loaded, RiskMap) else None
@@ -72,9 +78,9 @@ def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json
     if loaded is not None:
         results["after"] = measure(scores, loaded, bins)
     if plot is not None:
-        kind = ReliabilityDisplay if event is None else RiskDisplay
-        panels = [(when, kind.from_evaluation(result)) for when, result in results.items()]
-        save_figure(plot, together(panels, file.name, columns=2))
+        save_figure(plot, together(displays_of(results), file.name, columns=2))
+    if html is not None:
+        pages.save(html, evaluation_page(file.name, results))
     table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:
@@ -82,7 +88,8 @@ def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json
     values = {when: result.to_dict() for when, result in results.items()}
     for name in list(values["before"])[1:]:
         table.add_row(name, *(f"{figures[name]:.4f}" for figures in values.values()))
-    show(as_json, values, table, *([] if plot is None else [f"reliability diagram: {plot}"]))
+    drawn = [] if plot is None else [f"reliability diagram: {plot}"]
+    show(as_json, values, table, *drawn, *([] if html is None else [f"page: {html}"]))
 
 
 def _estimate(
@@ -90,6 +97,7 @@ def _estimate(
     public: Path | None,
     map: Path | None,
     plot: Path | None,
+    html: Path | None,
     bins: int,
     unchanged: float | None,
     leave_alone: bool,
@@ -109,4 +117,7 @@ def _estimate(
     evaluation = sketch.evaluate(clean, loaded, bins, unchanged=unchanged, leave_alone=leave_alone)
     parts = report(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)
+    if html is not None:
+        pages.save(html, sketch_page(sketch, evaluation, file.name))
+        parts.append(f"page: {html}")
     show(as_json, document(evaluation, sketch.epsilon), *parts)

@@ -9,9 +9,12 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from privcal import pages
 from privcal.cli.console import note, show
-from privcal.cli.options import Json, LedgerFile
+from privcal.cli.options import Json, LedgerFile, PageOut, check_page
+from privcal.displays.ledger_page import ledger_page
 from privcal.errors import InputError
+from privcal.files import check_outputs
 from privcal.privacy.accounts import person_hash
 from privcal.privacy.chain import Entry
 from privcal.privacy.epsilon import from_nano
@@ -20,12 +23,20 @@ from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_of
 
 
-def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
+def show_ledger(file: LedgerFile, html: PageOut = None, as_json: Json = False) -> None:
     """What left, when, to whom, at what cost, and what remains.
 
-    Example: `privcal ledger show hospital.npz.ledger`
+    Examples:
+
+    `privcal ledger show hospital.npz.ledger`
+
+    `privcal ledger show hospital.npz.ledger --html ledger.html`
     """
+    check_page(html)
+    check_outputs([html], [file])
     ledger = ledger_of(file)
+    if html is not None:
+        pages.save(html, ledger_page(ledger))
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
     facts, persons, behind = facts_of(ledger), _persons(ledger), ledger.nano_behind()
     reserved, waiting = ledger.reserved(), len(ledger.waiting())
@@ -57,6 +68,8 @@ def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
         "waiting": waiting,
         "entries": [_document(entry) for entry in entries],
     }
+    if html is not None:
+        lines.append(f"page: {html}")
     show(as_json, document, _table(str(ledger.path), entries), *lines)
 
 

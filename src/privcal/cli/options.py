@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from privcal.errors import InputError
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 MapOut = Annotated[Path, typer.Option(help="Where to write the map (JSON).")]
 
@@ -66,6 +68,10 @@ LeaveAlone = Annotated[
         "changed.",
     ),
 ]
+PageOut = Annotated[
+    Path | None,
+    typer.Option("--html", help="A page to read and mail: one file that loads nothing (.html)."),
+]
 PrivatePlot = Annotated[
     Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
 ]
@@ -84,6 +90,12 @@ Frost = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
+
+
+def check_page(path: Path | None) -> None:
+    """Raise InputError unless the name ends like a page."""
+    if path is not None and path.suffix.lower() != ".html":
+        raise InputError(f"{path}: a page must end in .html")
 
 
 def words(text: str | None) -> list[str] | None:
