@@ -153,6 +153,16 @@ _group(
     },
 )
 _group(
+    "campaign",
+    "A campaign, before anybody is asked.",
+    {
+        "describe": later(
+            "campaign_describe:describe",
+            "What will leave each site, why that is acceptable, and what it costs: for approval.",
+        ),
+    },
+)
+_group(
     "sketch",
     "A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
     {
