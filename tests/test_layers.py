@@ -32,7 +32,7 @@ ORDER = [
     ["question"],
     ["privacy"],
     ["source"],
-    ["sources", "privacy.explain"],
+    ["sources", "privacy.explain", "registry"],
     ["maps"],
     ["sketch"],
     ["refinement"],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich import box
 from rich.table import Table
 
@@ -21,20 +23,33 @@ from privcal.privacy.epsilon import from_nano
 from privcal.privacy.explain import promise, remaining
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_of
+from privcal.registry import entry_of, save_entry
 
 
-def show_ledger(file: LedgerFile, html: PageOut = None, as_json: Json = False) -> None:
+def show_ledger(
+    file: LedgerFile,
+    html: PageOut = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="A draft of an entry for a public registry of deployments (.yaml)."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """What left, when, to whom, at what cost, and what remains.
 
     Examples:
 
     `privcal ledger show hospital.npz.ledger`
 
-    `privcal ledger show hospital.npz.ledger --html ledger.html`
+    `privcal ledger show hospital.npz.ledger --html ledger.html --registry entry.yaml`
     """
     check_page(html)
-    check_outputs([html], [file])
+    if registry is not None and registry.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"{registry}: an entry for a registry must end in .yaml")
+    check_outputs([html, registry], [file])
     ledger = ledger_of(file)
+    if registry is not None:
+        save_entry(registry, entry_of(ledger))
     if html is not None:
         pages.save(html, ledger_page(ledger))
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
@@ -70,6 +85,10 @@ def show_ledger(file: LedgerFile, html: PageOut = None, as_json: Json = False) -
     }
     if html is not None:
         lines.append(f"page: {html}")
+    if registry is not None:
+        lines.append(
+            f"entry for a registry, to be read and filled in before it is sent: {registry}"
+        )
     show(as_json, document, _table(str(ledger.path), entries), *lines)
 
 

@@ -61,5 +61,12 @@ def _policy(d: Description) -> Html:
             "(privcal ledger create, or privcal ledger policy). With approve, the campaign still waits "
             "for a last word."
         ),
-        tag("pre", tag("code", d.policy()), class_="card", tabindex="0", aria_label="policy"),
+        tag(
+            "div",
+            tag("pre", tag("code", d.policy())),
+            class_="scroll card",
+            tabindex="0",
+            role="region",
+            aria_label="policy",
+        ),
     )
