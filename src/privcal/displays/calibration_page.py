@@ -49,7 +49,7 @@ def calibration_page(
     sections = [
         *found,
         Section("The correction", _correction(result.map)),
-        Section("What left each source", parts.what_left("; ".join(asked) or "nothing")),
+        Section("What left each source", parts.what_left(*asked)),
         Section("What it cost", parts.cost(epsilon, unit)),
         Section("Who was asked", _who(result, names)),
         Section("How it was done", _how(result)),

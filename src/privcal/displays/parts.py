@@ -15,7 +15,7 @@ from privcal.displays.diagram import Diagram
 from privcal.displays.estimates import DROWNED, Estimated, in_words, measures, unchanged
 from privcal.evaluation import Evaluation
 from privcal.metrics import bin_index
-from privcal.pages import Cell, Html, Series, join, paragraphs, reliability, table
+from privcal.pages import Cell, Html, Series, items, join, paragraphs, reliability, table
 from privcal.privacy.epsilon import as_odds
 from privcal.scores import FloatArray, IntArray
 from privcal.sketch.evaluation import Estimate
@@ -169,15 +169,18 @@ def odds(epsilon: float) -> str:
     return f"50 → at most {most} of 100" if most < 100 else "no promise: more than 99 of 100"
 
 
-def what_left(query: str) -> Html:
-    """What leaves a source at an answer, in plain words."""
+def what_left(*queries: str) -> Html:
+    """What leaves a source at its answers, in plain words."""
+    asked = paragraphs(f"Each source was asked: {queries[0]}.") if len(queries) == 1 else None
+    if len(queries) > 1:
+        asked = join(paragraphs("Each source was asked, one after the other:"), items(queries))
     return join(
+        asked,
         paragraphs(
-            f"Each source was asked one kind of thing: {query}.",
             "What left a source: these sums over all its rows, each with random noise added on its own "
             "machine before anything was sent. No row, no label, no score, no name and no exact number "
-            "of rows left it.",
-        )
+            "of rows left it."
+        ),
     )
 
 
