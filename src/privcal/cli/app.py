@@ -166,11 +166,15 @@ _group(
 )
 _group(
     "campaign",
-    "A campaign by mail: questions and answers in files, and no server.",
+    "A campaign: described for approval, or by mail, in files and without a server.",
     {
         "new": later(
             "campaign:new",
             "Begin a campaign by mail: write the question that each data owner answers with a file.",
+        ),
+        "describe": later(
+            "campaign_describe:describe",
+            "What will leave each site, why that is acceptable, and what it costs: for approval.",
         ),
     },
 )
