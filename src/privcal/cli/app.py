@@ -212,7 +212,7 @@ _group(
         ),
         "report": later(
             "study:report",
-            "One HTML page: tables, figures, and the paper's claims checked one by one.",
+            "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
         ),
     },
 )
