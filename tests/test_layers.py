@@ -46,7 +46,7 @@ ORDER = [
     ["study"],
     ["advise", "audit"],
     [ROOT],
-    ["demo", "corruptions", "onnx", "sklearn"],
+    ["demo", "corruptions", "onnx", "sklearn", "torch"],
     ["training"],
     ["federation"],
     ["cli"],
