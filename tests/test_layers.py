@@ -49,7 +49,7 @@ ORDER = [
     ["advise", "audit"],
     ["displays"],
     [ROOT],
-    ["demo", "corruptions", "onnx", "sklearn"],
+    ["demo", "corruptions", "onnx", "sklearn", "torch"],
     ["training", "scoring"],
     ["federation"],
     ["mail"],
