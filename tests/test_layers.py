@@ -131,7 +131,7 @@ INSIDE = {
         ["sketch_page", "evaluation_page", "ledger_page", "description_page"],
         ["calibration_page"],
     ],
-    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
+    "scoring": [["cells", "model"], ["setup"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],

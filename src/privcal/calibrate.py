@@ -390,8 +390,7 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
-    if isinstance(panel, LocalPanel):
-        model = model or panel.model
+    model = model or getattr(panel, "model", None)
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
