@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from privcal import audit, methods, metrics, queries, sketch, study
     from privcal.advise import Plan, advise
     from privcal.calibrate import Result, calibrate
+    from privcal.displays import ReliabilityDisplay, RiskDisplay
     from privcal.errors import CalibrationError, InputError, Refused
     from privcal.evaluation import Evaluation, evaluate
     from privcal.fit import Fit, fit_temperature
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
     from privcal.sketch import Sketch
     from privcal.source import Answer, Source
     from privcal.sources import attach_data, create_ledgers, open_sources
+    from privcal.thresholds import Threshold, abstention
+
 
 __all__ = [
+    "abstention",
     "accuracy",
     "advise",
     "Answer",
-    "audit",
     "attach_data",
+    "audit",
     "aurc",
     "BinsMap",
     "brier",
@@ -80,14 +84,17 @@ __all__ = [
     "read_scores",
     "refine",
     "Refused",
+    "ReliabilityDisplay",
     "Result",
+    "RiskDisplay",
     "RiskMap",
     "Scores",
-    "sketch",
     "Sketch",
+    "sketch",
     "Source",
     "study",
     "TemperatureMap",
+    "Threshold",
 ]
 
 # Where each name is; a module is imported when somebody asks for a name in it.
@@ -95,6 +102,7 @@ _MODULES = ("audit", "methods", "metrics", "queries", "sketch", "study")
 _NAMES = {
     "advise": "Plan advise",
     "calibrate": "Result calibrate",
+    "displays": "ReliabilityDisplay RiskDisplay",
     "errors": "CalibrationError InputError Refused",
     "evaluation": "Evaluation evaluate",
     "fit": "Fit fit_temperature",
@@ -110,6 +118,7 @@ _NAMES = {
     "sketch": "Sketch",
     "source": "Answer Source",
     "sources": "attach_data create_ledgers open_sources",
+    "thresholds": "Threshold abstention",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 

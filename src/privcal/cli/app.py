@@ -70,6 +70,10 @@ _COMMANDS = {
         "demo:demo",
         "Run every method on bundled real data, through real sources with real ledgers.",
     ),
+    "score": later(
+        "score:score",
+        "Run a table through a model: labelled scores, which calibrate, advise and the others read.",
+    ),
     "calibrate": later(
         "calibrate:calibrate",
         "Recalibrate from the private answers of many sources, and write the map.",
@@ -77,6 +81,14 @@ _COMMANDS = {
     "apply": later(
         "apply:apply",
         "Apply a map: predicted class and calibrated confidence of each row, in the same order.",
+    ),
+    "onnx": later(
+        "onnx:onnx",
+        "Write a map as ONNX, to run wherever a model does: alone, or as part of the model's own file.",
+    ),
+    "thresholds": later(
+        "thresholds:thresholds",
+        "When to answer at all: for each confidence, the share of rows above it and the errors to expect.",
     ),
     "evaluate": later(
         "evaluate:evaluate",
