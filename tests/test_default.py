@@ -13,6 +13,7 @@ import pytest
 
 import privcal
 from privcal import default
+from privcal.advise import choose
 from privcal.advise.expect import PlanTask, Scenario, expect
 from privcal.advise.plan import PRIOR, Point
 from privcal.simulate.archive import CLEAN, read_archive
@@ -48,7 +49,7 @@ def test_with_public_rows_too() -> None:
     [point], _ = expect(
         PlanTask(archive, 30, [Scenario(30, 30, 1.0)], PUBLIC_ROWS, 6, 0), archive.shifts[1:]
     )
-    best = privcal.advise.__globals__["best"](point)
+    best = choose.best(point)
     assert best.method == default.METHOD
     live = _of(point, "sketch with public rows")
     assert default.expected("sketch with public rows", 30, 30, 1.0) == pytest.approx(live, rel=0.25)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -185,7 +186,8 @@ def _exact(method: Method, rows: Sequence[Scores], event: int | None) -> Error |
     outputs = np.concatenate([scores.outputs.array for scores in rows])
     labels = np.concatenate([scores.labels for scores in rows])
     [(kind, _)] = kinds
-    pooled = Scores(**{kind: outputs}, labels=labels)
+    given: dict[str, Any] = {kind: outputs}
+    pooled = Scores(labels=labels, **given)
     return error_of(rows, without_noise(method, pooled), event)
 
 

@@ -20,6 +20,7 @@ from privcal.privacy.epsilon import as_odds
 from privcal.privacy.policy import Policy
 from privcal.rehearsal import DRAWS, REHEARSAL, Error, Rehearsal, Rehearsed, check_open, rehearse
 from privcal.scores import Scores
+from privcal.sketch.evaluation import PrivateEvaluation
 from privcal.sources import read_sources_of
 
 WHAT = (
@@ -131,7 +132,7 @@ def _of_the_sketch(
         return [], {}
     told = result.sketch.evaluate(public)
     lines: list[RenderableType] = []
-    if hasattr(told, "ece_after"):
+    if isinstance(told, PrivateEvaluation):
         lines.append(
             Text(
                 f"The sketch alone would have told: ECE {told.ece_before} before and {told.ece_after} "
@@ -139,7 +140,7 @@ def _of_the_sketch(
                 f"{rehearsal.methods[0].errors[0].ece:.3f}."
             )
         )
-    title = f"{REHEARSAL}: {'reliability' if hasattr(told, 'ece_after') else 'risk'} on the rows"
+    title = f"{REHEARSAL}: {'reliability' if isinstance(told, PrivateEvaluation) else 'risk'} on the rows"
     lines += draw(plot, told, title, epsilon)
     facts = {"told": told.to_dict(), "plot": None if plot is None else str(plot)}
     return lines, facts
