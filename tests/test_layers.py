@@ -24,7 +24,8 @@ ROOT = "privcal"
 ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
-    ["files", "scores", "lines", "threads", "compiled", "binomial"],
+    ["files", "scores", "lines", "columns", "threads", "compiled", "binomial"],
+    ["tables"],
     ["documents", "readers", "kernel", "pages"],
     ["metrics", "notebook"],
     ["queries", "fit"],
@@ -41,7 +42,7 @@ ORDER = [
     ["calibrate"],
     ["campaign"],
     ["risks"],
-    ["datasets", "images", "evaluation"],
+    ["datasets", "images", "evaluation", "application"],
     ["simulate"],
     ["plots"],
     ["study"],
@@ -137,7 +138,7 @@ INSIDE = {
     "cli": [
         ["console", "options", "systems", "later"],
         ["exits"],
-        ["sketch_report"],
+        ["sketch_report", "ledger_folder", "source_queries"],
         [OTHERS],
         ["ledger", "federation", "site", "data_logits", "rehearse"],
         ["calibrate"],

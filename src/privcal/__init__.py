@@ -10,6 +10,7 @@ from privcal.version import __version__ as __version__
 if TYPE_CHECKING:
     from privcal import audit, methods, metrics, queries, sketch, study
     from privcal.advise import Plan, advise
+    from privcal.application import apply_map
     from privcal.calibrate import Result, calibrate
     from privcal.displays import ReliabilityDisplay, RiskDisplay
     from privcal.errors import CalibrationError, InputError, Refused
@@ -47,6 +48,7 @@ __all__ = [
     "accuracy",
     "advise",
     "Answer",
+    "apply_map",
     "attach_data",
     "audit",
     "aurc",
@@ -101,6 +103,7 @@ __all__ = [
 _MODULES = ("audit", "methods", "metrics", "queries", "sketch", "study")
 _NAMES = {
     "advise": "Plan advise",
+    "application": "apply_map",
     "calibrate": "Result calibrate",
     "displays": "ReliabilityDisplay RiskDisplay",
     "errors": "CalibrationError InputError Refused",

@@ -26,7 +26,8 @@ from privcal import plugins
 from privcal.checks import number, whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.kernel import check_temperature, exp_sums, for_blocks
+from privcal.kernel import check_temperature, for_blocks
+from privcal.kernel import confidence as confidence_at
 from privcal.kernel import log_odds as exact_log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.queries import corrected_score
@@ -263,6 +264,7 @@ class Map(ABC):
         return self._probabilities(self._read(logits, probabilities))
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         return spread(outputs, self.apply(outputs))
 
     def __repr__(self) -> str:
@@ -406,6 +408,7 @@ class TemperatureMap(Map):
         return _softmax_top(outputs, self.temperature)
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         # The rule of this module gives the softmax; directly, it is exact for tiny shares too.
         result = np.empty((outputs.rows, outputs.classes))
 
@@ -731,6 +734,12 @@ class OffsetsMap(Map):
         return len(self.offsets)
 
     def apply(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("an offset of the predicted class")
+        if outputs.classes != len(self.offsets):
+            raise InputError(
+                f"this map has offsets of {len(self.offsets)} classes, and the scores "
+                f"{outputs.classes} classes"
+            )
         s = log_odds(outputs, self.temperature)
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + np.exp(-self.at(s, outputs.predicted))))
@@ -793,7 +802,7 @@ def log_odds(outputs: Outputs, temperature: float, *, of: int | None = None) -> 
 
 
 def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
-    return np.asarray(1.0 / exp_sums(outputs, temperature, dtype=np.float64))
+    return confidence_at(outputs, temperature, dtype=np.float64)
 
 
 def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:

@@ -183,11 +183,13 @@ def _exact(method: Method, rows: Sequence[Scores], event: int | None) -> Error |
     kinds = {(scores.outputs.kind, scores.outputs.array.shape[1]) for scores in rows}
     if len(kinds) > 1 or not any(map(len, rows)):
         return None
-    outputs = np.concatenate([scores.outputs.array for scores in rows])
-    labels = np.concatenate([scores.labels for scores in rows])
     [(kind, _)] = kinds
-    given: dict[str, Any] = {kind: outputs}
-    pooled = Scores(labels=labels, **given)
+    truth = "correct" if kind == "confidence" else "labels"
+    given: dict[str, Any] = {
+        kind: np.concatenate([scores.outputs.array for scores in rows]),
+        truth: np.concatenate([getattr(scores, truth) for scores in rows]),
+    }
+    pooled = Scores(**given)
     return error_of(rows, without_noise(method, pooled), event)
 
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from privcal.cli.console import note, show
+from privcal.cli.ledger_folder import ledgers_in, show_ledgers
 from privcal.cli.options import Json, LedgerFile
 from privcal.errors import InputError
 from privcal.privacy.accounts import person_hash
@@ -23,8 +24,17 @@ from privcal.privacy.opening import Data, ledger_of
 def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
     """What left, when, to whom, at what cost, and what remains.
 
-    Example: `privcal ledger show hospital.npz.ledger`
+    Of a folder of ledgers, or of a table that is split into sources: a line for each.
+
+    Examples:
+
+    `privcal ledger show hospital.npz.ledger`
+
+    `privcal ledger show icu.csv`
     """
+    if several := ledgers_in(file):
+        show_ledgers(file, several, as_json)
+        return
     ledger = ledger_of(file)
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
     facts, persons, behind = facts_of(ledger), _persons(ledger), ledger.nano_behind()

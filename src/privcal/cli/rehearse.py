@@ -40,6 +40,7 @@ def run(
     policy: Path | None,
     ledger_dir: Path | None,
     person: str | None,
+    layout: dict[str, Any],
     min_sources: int,
     asker: str,
     public: Scores | None,
@@ -49,7 +50,7 @@ def run(
 ) -> None:
     """Run and report it; where nobody `named` the method, with why it is this one."""
     split = (source_column, source_names, model, ledger_dir, person)
-    sources = read_sources_of(files, *split)
+    sources = read_sources_of(files, *split, **layout)
     check_open(sources, ledger_dir)
     rules = None if policy is None else Policy.load(policy)
     with counting(f"{REHEARSAL.lower()}") as progress:
