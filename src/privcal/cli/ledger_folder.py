@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from privcal.privacy.chain import CHARGE
 from privcal.privacy.epsilon import from_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_path, notes_of
-from privcal.readers import ENDINGS
+from privcal.readers import ENDINGS, outputs_file
 
 
 def ledgers_in(file: Path) -> list[Path]:
@@ -21,7 +22,12 @@ def ledgers_in(file: Path) -> list[Path]:
         split = (note for note in notes_of(Data.at(file)) if note.split is not None)
         folder = next((ledger_path(note).parent for note in split), None)
         return [] if folder is None else sorted(folder.glob("*.ledger"))
-    return sorted(file.glob("*.ledger")) if file.is_dir() else []
+    if not file.is_dir():
+        return []
+    with contextlib.suppress(InputError):
+        outputs_file(file)
+        return []  # the arrays of one source
+    return sorted(file.glob("*.ledger"))
 
 
 def show_ledgers(where: Path, files: Sequence[Path], as_json: bool) -> None:

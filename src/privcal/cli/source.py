@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -101,7 +102,7 @@ def check(
         "summary": [line for line in facts.lines if line],
         "queries": queries,
     }
-    shown = [*lines, *map(Text, facts.lines), _queries(facts.unit, queries)]
+    shown: list[RenderableType] = [*lines, *map(Text, facts.lines), _queries(facts.unit, queries)]
     show(as_json, document, *shown, *([] if parts is None else [_sources(source_column, parts)]))
 
 

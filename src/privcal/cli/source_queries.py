@@ -10,25 +10,25 @@ from privcal.queries import Query
 SOURCES = 30
 """How finely a sketch asks depends on how many sources there are; so many are taken here."""
 
-BY_OPTION = {
-    "event-hats": "sketch --event",
-    "class-hats": "sketch, class_offsets",
-    "offset-hats": "sketch, class_offsets",
-}
-"""Kinds that a method asks only where it is told to."""
+OFFSETS = "sketch, class_offsets"
+BY_OPTION = {"class-hats": OFFSETS, "offset-hats": OFFSETS}
+"""Kinds that a method asks only where it is told to, and has public rows."""
 
 
 def asked_by() -> dict[str, tuple[str, Query | None]]:
-    """By the kind of a query: the methods that ask it, and what they ask unless told otherwise."""
+    """By the kind of a query: the methods that ask it, and an example where that says more."""
     found: dict[str, tuple[str, Query | None]] = {
         kind: (name, None) for kind, name in BY_OPTION.items()
     }
-    for name in methods.names():
-        if name == "one-source":  # asks nobody
-            continue
-        for _, _, ask in plan(methods.make(name), NANO, sources=SOURCES):
+    asking = {name: methods.make(name) for name in methods.names() if name != "one-source"}
+    asking["sketch --event"] = methods.make("sketch", event=1)
+    for name, method in asking.items():
+        for _, _, ask in plan(method, NANO, sources=SOURCES):
             query = ask.for_run(0)
             before, _ = found.get(query.kind, ("", None))
             names = dict.fromkeys([*filter(None, before.split(", ")), name])
-            found[query.kind] = (", ".join(names), query)
+            searched = (
+                getattr(query, "temperature", 1.0) != 1.0
+            )  # one of many that a search asks at
+            found[query.kind] = (", ".join(names), None if searched else query)
     return found
