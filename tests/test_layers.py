@@ -260,7 +260,7 @@ def _drawn(title: str, rows: list[list[str]]) -> str:
 def redrawn(page: str) -> str:
     """A page with the drawing of today: it is the block between the two marks."""
     return re.sub(
-        r"(<!-- layers -->\n```\n).*?(```\n<!-- /layers -->)",
+        r"(<!-- layers -->\n```text\n).*?(```\n<!-- /layers -->)",
         lambda found: found[1] + drawing() + found[2],
         page,
         flags=re.DOTALL,
