@@ -29,6 +29,7 @@ def run() -> tuple[privcal.Evaluation, Any, privcal.Evaluation]:
         for part in np.split(asked, SOURCES)
     ]
     result = privcal.calibrate(sources, method="sketch", epsilon=1.0)
+    assert result.sketch is not None
     before, after = privcal.evaluate(unseen), privcal.evaluate(unseen, result.map)
     return before, result.sketch.evaluate(), after
 

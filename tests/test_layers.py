@@ -24,9 +24,9 @@ ROOT = "privcal"
 ORDER = [
     ["errors", "version", "plugins"],
     ["checks"],
-    ["files", "scores", "lines", "threads", "compiled"],
-    ["documents", "readers", "kernel"],
-    ["metrics"],
+    ["files", "scores", "lines", "threads", "compiled", "binomial"],
+    ["documents", "readers", "kernel", "pages"],
+    ["metrics", "notebook"],
     ["queries", "fit"],
     ["privacy.epsilon"],
     ["question"],
@@ -40,16 +40,19 @@ ORDER = [
     ["plausible"],
     ["calibrate"],
     ["campaign"],
+    ["risks"],
     ["datasets", "images", "evaluation"],
     ["simulate"],
     ["plots"],
     ["study"],
     ["advise", "audit"],
+    ["displays"],
     [ROOT],
-    ["demo", "corruptions"],
-    ["training"],
+    ["demo", "corruptions", "onnx"],
+    ["training", "scoring"],
     ["federation"],
     ["cli"],
+    ["__main__"],
 ]
 # The order inside a package: its modules, by their names in it; OTHERS are all that no row names,
 # and do not import each other either. Its `__init__` is the last unless a row says otherwise. A
@@ -88,6 +91,7 @@ INSIDE = {
         ["__init__"],
         ["sheet"],
     ],
+    "pages": [["html", "scales", "charts"], ["tables", "shell"], ["drawing"], ["figures"]],
     "simulate": [
         ["answers", "archive", "measure", "streams", "variants"],
         ["population", "ranks", "unlike"],
@@ -114,6 +118,8 @@ INSIDE = {
         ["campaigns"],
         ["planner", "plot"],
     ],
+    "displays": [["diagram"], [OTHERS]],
+    "scoring": [["cells", "model"], ["tables"], ["run"], ["rows"]],
     "training": [
         ["recipe", "networks", "batches", "devices", "safetensors"],
         ["checkpoint"],
@@ -127,7 +133,8 @@ INSIDE = {
         ["inspection", "one_machine"],
     ],
     "cli": [
-        ["console", "options", "systems", "exits"],
+        ["console", "options", "systems", "later"],
+        ["exits"],
         ["sketch_report"],
         [OTHERS],
         ["ledger", "federation", "site", "data_logits"],
@@ -260,7 +267,7 @@ def _drawn(title: str, rows: list[list[str]]) -> str:
 def redrawn(page: str) -> str:
     """A page with the drawing of today: it is the block between the two marks."""
     return re.sub(
-        r"(<!-- layers -->\n```text\n).*?(```\n<!-- /layers -->)",
+        r"(<!-- layers -->\n```\n).*?(```\n<!-- /layers -->)",
         lambda found: found[1] + drawing() + found[2],
         page,
         flags=re.DOTALL,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import Query
 from privcal.question import Question, check_asker, check_campaign
 from privcal.scores import Scores
+from privcal.sketch.evaluation import Estimate
 from privcal.sketch.sketch import Sketch
 from privcal.source import Answer, Source
 from privcal.sources import check_public
@@ -99,6 +101,12 @@ class LocalPanel:
         self.rows_per_source = typical_rows(map(_declared_rows, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
         self._campaign: str | None = None  # the one for which the sources have reserved
+
+    @property
+    def model(self) -> str | None:
+        """The model whose scores these are, where the sources know one and agree on it."""
+        known = {s.model for s in self._sources.values() if isinstance(s, Source) and s.model}
+        return known.pop() if len(known) == 1 else None
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         if not questions:
@@ -246,6 +254,64 @@ class Result:
         """Sources that answered what no honest source does (see `privcal.plausible`)."""
         return tuple(name for name, why in self.dropped.items() if why == IMPLAUSIBLE)
 
+    @property
+    def answered(self) -> int:
+        """How many sources answered every question."""
+        return len(self.spent) - len(self.dropped)
+
+    def metrics(self) -> dict[str, float]:
+        """The run as a flat dict of finite numbers, as MLflow and its like log them.
+
+        What it cost, who answered, the map's temperature where it has one; and where the run left a
+        sketch, what that estimates of the hidden rows: `ece_after` with `ece_after_low` and
+        `ece_after_high`, its 95 % credible interval, and so on. Nothing in it was measured on rows, and
+        a name with `_low` and `_high` beside it is an estimate.
+        """
+        found: dict[str, float | None] = {
+            "epsilon": max(self.spent, default=0.0),
+            "sources": len(self.spent),
+            "answered": self.answered,
+            "dropped": len(self.dropped),
+            "questions": len(self.rounds),
+            "temperature": getattr(self.map, "temperature", None),
+            "unchanged": self.unchanged,
+        }
+        for name, estimate in ({} if self.sketch is None else self._estimates(self.sketch)).items():
+            found[name] = estimate.value
+            found |= {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        return {
+            name: value for name, value in found.items() if value is not None and isfinite(value)
+        }
+
+    @staticmethod
+    def _estimates(sketch: Sketch) -> dict[str, Estimate]:
+        public = None if sketch.reader is None else sketch.reader.public
+        return sketch.evaluate(public).estimates()
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.method}: {self.map.describe()}; {self.answered} of {len(self.spent)} "
+            f"sources, each charged ε = {max(self.spent, default=0.0):g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import Fact, fragment, some
+
+        facts: dict[str, Fact] = {
+            "map": self.map.describe(),
+            "sources that answered": f"{self.answered:,} of {len(self.spent):,}",
+            "ε charged to each": max(self.spent, default=0.0),
+            "left out": some([f"{name} ({why})" for name, why in self.dropped.items()]) or None,
+            "campaign": self.campaign,
+            "note": self.note,
+        }
+        if self.sketch is not None:
+            facts |= {
+                name.replace("_", " "): f"{estimate} (estimate)"
+                for name, estimate in self._estimates(self.sketch).items()
+            }
+        return fragment(f"Calibration by {self.method}", facts)
+
 
 class SourceDropped(UserWarning):
     """A source refused or failed, and the run went on without it."""
@@ -290,7 +356,8 @@ def calibrate(
         The name of the run, by default a random one. Asking again under the same name replays
         stored answers, free of charge.
     model
-        The model being calibrated; a source whose scores came from another refuses.
+        The model being calibrated; a source whose scores came from another refuses. By default
+        the one that the sources say their scores are of.
     progress
         Called after every answer.
 
@@ -316,6 +383,8 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    if isinstance(panel, LocalPanel):
+        model = model or panel.model
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)

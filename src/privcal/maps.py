@@ -142,7 +142,7 @@ _READERS: dict[Any, _Reader] = {
 # --- maps ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Map(ABC):
     """The result of a calibration: from a classifier's outputs to calibrated confidence.
 
@@ -238,6 +238,27 @@ class Map(ABC):
     def _probabilities(self, outputs: Outputs) -> FloatArray:
         return spread(outputs, self.apply(outputs))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.describe()})"
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import fragment
+
+        names = {
+            "method": "method",
+            "epsilon_per_source": "ε at each source",
+            "sources": "sources",
+            "model": "model",
+        }
+        given = {name: self.provenance.get(key) for key, name in names.items()}
+        facts = {
+            "what it is": self.describe(),
+            **{name: value if value is None else str(value) for name, value in given.items()},
+            "private": "yes" if self.private else "no: exact rows decide every digit of it",
+            "note": self.note,
+        }
+        return fragment(f"Map of kind {self.kind}", facts)
+
     def with_provenance(self, **facts: Any) -> Self:
         """The same map with these facts in its provenance, beside those already there."""
         return replace(self, provenance={**self.provenance, **facts})
@@ -299,7 +320,7 @@ def register(kind: str) -> Callable[[_Class], _Class]:
 
 
 @register("temperature")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TemperatureMap(Map):
     """The softmax of the logits over a temperature.
 
@@ -348,7 +369,7 @@ class TemperatureMap(Map):
 
 
 @register("bins")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinsMap(Map):
     """One confidence for all rows of a bin: histogram binning.
 
@@ -388,7 +409,7 @@ class BinsMap(Map):
 
 
 @register("curve")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CurveMap(Map):
     """An increasing curve from score to confidence, both as log-odds.
 
@@ -483,7 +504,7 @@ class CurveMap(Map):
 
 
 @register("risk")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RiskMap(CurveMap):
     """An increasing curve from the score of one class to its risk, both as log-odds.
 
@@ -582,7 +603,7 @@ def check_may_leave(map: Map, what: str) -> None:
 
 
 @register("offsets")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OffsetsMap(Map):
     """A curve, an offset for the predicted class, and a second curve: all in log-odds.
 

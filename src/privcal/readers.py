@@ -58,7 +58,8 @@ def read_scores(
             Columns `label` and `logit_0`, `logit_1`, … or `probability_0`, … or one `probability`
             (of class 1); optionally `person`. Each line of a CSV is one row.
     model
-        The name of the model that the outputs came from.
+        The name of the model that the outputs came from; by default what the file says, as one
+        written by `privcal score` does.
     person
         The name of the person ids. Ids called "person" may be absent; any other name must be
         there. None ignores them.
@@ -79,7 +80,18 @@ def read_scores(
     """
     path = Path(path)
     columns = _read(path, labelled=True, person=person, strict=strict)
+    model = model or model_of(path)
     return _naming(path, lambda: Scores(**columns, model=model, strict=strict))
+
+
+def model_of(path: Path) -> str | None:
+    """The model that a Parquet file's metadata name, as `privcal score` writes them."""
+    import polars as pl
+
+    if path.suffix.lower() != ".parquet":
+        return None
+    with _polars_errors(path):
+        return pl.read_parquet_metadata(path).get("privcal.model")
 
 
 def read_outputs(path: str | Path) -> Outputs:
@@ -117,6 +129,7 @@ def read_sources(
     keys = ["" if value is None else str(value) for value in values]
     if strict and "" in keys:
         raise InputError(f"{path}: {column} of row {keys.index('')} is missing")
+    model = model or model_of(path)
     scores = _naming(path, lambda: Scores(**columns, model=model, strict=strict))
     rows: dict[str, list[int]] = {name: [] for name in names or ()}
     for row, key in enumerate(keys):

@@ -11,11 +11,13 @@ from rich.table import Table
 from privcal.cli.console import plural, show
 from privcal.cli.options import Json, LeaveAlone, Public, Unchanged
 from privcal.cli.sketch_report import document, draw, report
+from privcal.displays import ReliabilityDisplay, RiskDisplay
+from privcal.displays.diagram import together
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
-from privcal.maps import CurveMap, load_map
-from privcal.plots import check_picture, save_reliability
+from privcal.maps import CurveMap, RiskMap, load_map
+from privcal.plots import check_picture, save_figure
 from privcal.readers import ENDINGS, read_scores
 from privcal.sketch import Sketch
 
@@ -65,11 +67,14 @@ def evaluate(
 def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json: bool) -> None:
     loaded = None if map is None else load_map(map)
     scores = read_scores(file)
-    results = {"before": measure(scores, None, bins)}
+    event = loaded.event if isinstance(loaded, RiskMap) else None
+    results = {"before": measure(scores, None, bins, event=event)}
     if loaded is not None:
         results["after"] = measure(scores, loaded, bins)
     if plot is not None:
-        save_reliability(plot, list(results.items()), file.name, columns=2)
+        kind = ReliabilityDisplay if event is None else RiskDisplay
+        panels = [(when, kind.from_evaluation(result)) for when, result in results.items()]
+        save_figure(plot, together(panels, file.name, columns=2))
     table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:

@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from privcal.cli.console import table
+from privcal.displays import ReliabilityDisplay, RiskDisplay
 from privcal.maps import unchanged_in_words
-from privcal.plots import save_private_reliability
 from privcal.sketch.evaluation import Estimate, PrivateEvaluation
 from privcal.sketch.risk import RiskEvaluation
 
@@ -56,9 +56,16 @@ def draw(
     """Draw the estimated reliability diagram, where one is wanted; what to say of it."""
     if plot is None:
         return []
-    save_private_reliability(plot, evaluation, title, epsilon)
+    display_of(evaluation, epsilon).save(plot, title)
     what = "calibration curve" if isinstance(evaluation, RiskEvaluation) else "reliability diagram"
     return [f"{what}, {_headline(epsilon)}: {plot}"]
+
+
+def display_of(evaluation: Estimated, epsilon: float) -> ReliabilityDisplay | RiskDisplay:
+    """The picture of what a sketch estimates."""
+    if isinstance(evaluation, RiskEvaluation):
+        return RiskDisplay.from_evaluation(evaluation, epsilon=epsilon)
+    return ReliabilityDisplay.from_evaluation(evaluation, epsilon=epsilon)
 
 
 def document(evaluation: Estimated, epsilon: float) -> dict[str, Any]:
