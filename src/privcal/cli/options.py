@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from privcal.errors import InputError
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 MapOut = Annotated[Path, typer.Option(help="Where to write the map (JSON).")]
 
@@ -21,6 +23,18 @@ Person = Annotated[
     typer.Option(
         metavar="COLUMN", help="The column of person ids: all rows of a person are protected."
     ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=COLUMN",
+        help="Which column is what, where its name does not say it, as label=died,probability=risk; "
+        "also person, logit, logit_0, …, confidence, correct. May be repeated.",
+    ),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="The classes in order; labels may then be their names."),
 ]
 PerRow = Annotated[
     bool, typer.Option("--per-row", help="Each row is a person of its own, and protected as one.")
@@ -84,6 +98,20 @@ Frost = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
+
+
+def columns_of(texts: list[str] | None) -> dict[str, str]:
+    """What `--columns` says: the column of each thing."""
+    columns: dict[str, str] = {}
+    for text in (part for given in texts or () for part in given.split(",")):
+        name, equals, column = (part.strip() for part in text.partition("="))
+        if not (name and equals and column):
+            raise InputError(
+                f"--columns must look like label=outcome,probability=risk, not {text!r}"
+            )
+        if columns.setdefault(name, column) != column:
+            raise InputError(f"--columns says twice what {name} is: {columns[name]} and {column}")
+    return columns
 
 
 def words(text: str | None) -> list[str] | None:
