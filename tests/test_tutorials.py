@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 import privcal
@@ -70,7 +72,22 @@ def test_a_vision_model_under_corruption(follow: Any) -> None:
     assert (folder / "calibrated.parquet").exists()
 
 
-def test_a_risk_model_across_hospitals(follow: Any) -> None:
-    pytest.importorskip("skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx")
-    folder = follow("icu")
-    assert (folder / "model.onnx").exists()
+def test_the_confidence_of_a_language_model(follow: Any) -> None:
+    folder = follow("language")
+    truth = privcal.read_scores(folder / "truth.csv")
+    before = privcal.evaluate(truth).ece
+    assert before > 0.15
+    assert privcal.evaluate(truth, privcal.load_map(folder / "map.json")).ece < before / 2
+    told = pl.read_csv(folder / "told.csv")
+    assert {"confidence", "correct", "user"} <= {*told.columns}
+
+
+def test_the_same_by_mail(follow: Any) -> None:
+    folder = follow("mail")
+    assert len([*(folder / "answers").glob("*.json")]) == 8
+    map = privcal.load_map(folder / "risk.json")
+    assert map.provenance["sources"] == 8
+    table = pl.concat([pl.read_csv(path) for path in folder.glob("hospital-*.csv")])
+    scores = privcal.Scores(probabilities=table["probability"], labels=table["label"])
+    before, after = (privcal.evaluate(scores, m, event=1).risk for m in (None, map))
+    assert abs(np.log(after.observed_expected)) < abs(np.log(before.observed_expected)) / 2
