@@ -52,6 +52,7 @@ ORDER = [
     ["demo", "corruptions", "onnx", "sklearn"],
     ["training", "scoring"],
     ["federation"],
+    ["mail"],
     ["cli"],
     ["__main__"],
 ]
@@ -134,13 +135,15 @@ INSIDE = {
         ["inspection", "one_machine"],
     ],
     "onnx": [["outputs", "graph"], ["files"]],
+    "mail": [["letters"], [OTHERS], ["watch"]],
     "cli": [
         ["console", "options", "systems", "later"],
         ["exits"],
         ["sketch_report"],
         [OTHERS],
-        ["ledger", "federation", "site", "data_logits"],
-        ["calibrate"],
+        ["ledger", "federation", "site", "data_logits", "calibrate_answers"],
+        ["calibrate", "source_answer"],
+        ["campaign"],
         ["app"],
     ],
 }

@@ -140,7 +140,7 @@ class LocalPanel:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                with _undisturbed():
+                with undisturbed():
                     answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
@@ -148,12 +148,15 @@ class LocalPanel:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

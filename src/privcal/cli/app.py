@@ -157,7 +157,21 @@ _group(
         "check": later(
             "source:check",
             "Read the data and explain, in plain words, what can leave and what it can tell.",
-        )
+        ),
+        "answer": later(
+            "source_answer:answer",
+            "Answer a question that came by mail: first see what it asks, then say yes or no.",
+        ),
+    },
+)
+_group(
+    "campaign",
+    "A campaign by mail: questions and answers in files, and no server.",
+    {
+        "new": later(
+            "campaign:new",
+            "Begin a campaign by mail: write the question that each data owner answers with a file.",
+        ),
     },
 )
 _group(
@@ -291,6 +305,14 @@ _site = _group(
             "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
         ),
         "status": later("site:status", "What left a site, what remains, who asked."),
+        "watch": later(
+            "site_watch:watch",
+            "Answer signed questions that appear in a folder, unattended, until stopped.",
+        ),
+        "card": later(
+            "site_watch:card",
+            "A site's card: its name and public keys, for a calibrator whom no server tells of it.",
+        ),
     },
     before=need_posix,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,12 @@ import polars as pl
 
 from privcal import lines
 from privcal.errors import InputError
-from privcal.scores import BoolArray, Kind
+from privcal.scores import BoolArray
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
+
+if TYPE_CHECKING:
+    from privcal.onnx.outputs import Kind
 
 PIECE = 1 << 14
 """Rows of a Parquet file or of arrays that are held at once."""
