@@ -21,7 +21,7 @@ import numpy as np
 from privcal import methods
 from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.maps import Map
+from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
@@ -280,7 +280,7 @@ class Result:
             "answered": self.answered,
             "dropped": len(self.dropped),
             "questions": len(self.rounds),
-            "temperature": getattr(self.map, "temperature", None),
+            "temperature": self.map.temperature if isinstance(self.map, TemperatureMap) else None,
             "unchanged": self.unchanged,
         }
         for name, estimate in ({} if self.sketch is None else self._estimates(self.sketch)).items():

@@ -166,11 +166,15 @@ _group(
 )
 _group(
     "campaign",
-    "A campaign by mail: questions and answers in files, and no server.",
+    "A campaign: described for approval, or by mail, in files and without a server.",
     {
         "new": later(
             "campaign:new",
             "Begin a campaign by mail: write the question that each data owner answers with a file.",
+        ),
+        "describe": later(
+            "campaign_describe:describe",
+            "What will leave each site, why that is acceptable, and what it costs: for approval.",
         ),
     },
 )
@@ -208,7 +212,7 @@ _group(
         ),
         "report": later(
             "study:report",
-            "One HTML page: tables, figures, and the paper's claims checked one by one.",
+            "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
         ),
     },
 )
@@ -250,7 +254,8 @@ _group(
             "federation:check", "Is a participant's folder closed? Exits with 1 where it is not."
         ),
         "roster": later(
-            "federation:roster", "Gather the keys of the sites that are connected into your roster."
+            "federation:roster",
+            "Gather the keys of the sites that are connected, or sent their cards, into your roster.",
         ),
         "serve": later(
             "federation:serve", "Be the federation's server, in the foreground, until stopped."

@@ -27,12 +27,14 @@ from privcal.cli.options import (
     LeaveAlone,
     LedgerFolder,
     MapOut,
+    PageOut,
     PerRow,
     Person,
     PrivatePlot,
     SourceColumn,
     SourceList,
     Unchanged,
+    check_page,
     columns_of,
     words,
 )
@@ -194,6 +196,7 @@ def calibrate(
     leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -221,7 +224,7 @@ def calibrate(
     """
     files = source or []
     if answers:
-        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, as_json)
+        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
         return
     if question is not None:
         raise InputError("--question is for --answers")
@@ -242,6 +245,8 @@ def calibrate(
     _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
+    check_page(html)
+    check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
         sources = open_sources(
             files,
@@ -267,7 +272,7 @@ def calibrate(
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, *where, as_json)
+    report(result, names, clean, out, sketch, plot, html, *where, as_json)
 
 
 @dataclass(frozen=True)
