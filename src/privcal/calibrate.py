@@ -18,10 +18,10 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from privcal import methods
+from privcal import default, methods
 from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.maps import Map
+from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
@@ -140,7 +140,7 @@ class LocalPanel:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                with _undisturbed():
+                with undisturbed():
                     answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
@@ -148,12 +148,15 @@ class LocalPanel:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -277,7 +280,7 @@ class Result:
             "answered": self.answered,
             "dropped": len(self.dropped),
             "questions": len(self.rounds),
-            "temperature": getattr(self.map, "temperature", None),
+            "temperature": self.map.temperature if isinstance(self.map, TemperatureMap) else None,
             "unchanged": self.unchanged,
         }
         for name, estimate in ({} if self.sketch is None else self._estimates(self.sketch)).items():
@@ -323,7 +326,7 @@ class SourceDropped(UserWarning):
 
 def calibrate(
     sources: Sequence[Answerer] | Panel,
-    method: str | Method = "acc-t",
+    method: str | Method = default.METHOD,
     epsilon: float = 1.0,
     *,
     min_sources: int = 1,
@@ -349,7 +352,7 @@ def calibrate(
         budget.
     method
         A name from `privcal.methods.names()`, with that method's own `options`; or a method that
-        `privcal.methods.make` made.
+        `privcal.methods.make` made. By default the one that `privcal.advise` recommends.
     min_sources
         With fewer sources left than this the run stops with a `CalibrationError`.
     seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from privcal.scores import BoolArray, _unicode
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
 from privcal.scoring.setup import Setup
+
+if TYPE_CHECKING:
+    pass
 
 PIECE = 1 << 14
 """Rows of a Parquet file or of arrays that are held at once."""
