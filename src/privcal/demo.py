@@ -18,12 +18,14 @@ from privcal import methods
 from privcal.calibrate import Progress, calibrate
 from privcal.checks import whole
 from privcal.datasets import cifar10c
+from privcal.displays import ReliabilityDisplay
+from privcal.displays.diagram import together
 from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import plan
-from privcal.plots import save_reliability
+from privcal.methods.base import Method, plan
+from privcal.plots import save_figure
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
@@ -122,17 +124,17 @@ def run_demo(
                 progress=lambda step, name=name: progress(name, step),  # type: ignore[misc]
             )
             map, spent = result.map, max(result.spent)
-            without = _without_noise(name, pooled)
+            without = without_noise(methods.make(name), pooled)
             exact = evaluate(test, without) if result.rounds else None
         map.save(out / "maps" / f"{name}.json")
         rows.append(Row(name, map, spent, before, evaluate(test, map), exact))
-    save_reliability(
-        out / "reliability.png",
-        _panels(rows),
+    figure = together(
+        [(name, ReliabilityDisplay.from_evaluation(after)) for name, after in _panels(rows)],
         f"CIFAR-10-C {shift.replace('_', ' ')}: {sources} sources of {samples} rows, "
         f"ε = {epsilon:g} at each; measured on {len(test):,} unseen rows",
         columns=5,
     )
+    save_figure(out / "reliability.png", figure)
     return Demo(rows, out, len(test))
 
 
@@ -163,10 +165,11 @@ def _prepare(out: Path) -> None:
     )
 
 
-def _without_noise(name: str, pooled: Scores) -> Map:
+def without_noise(method: Method, pooled: Scores) -> Map:
     """The exact fit on all private rows together: what privacy costs is the difference to it."""
-    if name in _EXACT:
+    if method.name in _EXACT:
+        objective = _EXACT[method.name]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return TemperatureMap(fit_temperature(pooled, _EXACT[name]).temperature, private=False)
-    return exactly(methods.make(name), pooled)
+            return TemperatureMap(fit_temperature(pooled, objective).temperature, private=False)
+    return exactly(method, pooled)

@@ -26,11 +26,12 @@ from privcal import plugins
 from privcal.checks import number, whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.kernel import check_temperature, exp_sums, for_blocks
+from privcal.kernel import check_temperature, for_blocks
+from privcal.kernel import confidence as confidence_at
 from privcal.kernel import log_odds as exact_log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.queries import corrected_score
-from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores, row_sums
+from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores, as_array, row_sums
 
 FORMAT = "privcal-map"
 VERSION = 1
@@ -147,7 +148,7 @@ _READERS: dict[Any, _Reader] = {
 # --- maps ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Map(ABC):
     """The result of a calibration: from a classifier's outputs to calibrated confidence.
 
@@ -226,7 +227,8 @@ class Map(ABC):
     def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """The calibrated probability (n,) that the predicted class of each row is right.
 
-        Takes logits (n, m), `probabilities=` (n, m) or (n,) of class 1, or a `Scores`.
+        Takes logits (n, m), or (m,) of one row; `probabilities=` (n, m) or (n,) of class 1; or a
+        `Scores`, which may also hold log-odds of class 1 or confidences.
         """
         return self.apply(self._read(logits, probabilities))
 
@@ -263,7 +265,29 @@ class Map(ABC):
         return self._probabilities(self._read(logits, probabilities))
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         return spread(outputs, self.apply(outputs))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.describe()})"
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import fragment
+
+        names = {
+            "method": "method",
+            "epsilon_per_source": "ε at each source",
+            "sources": "sources",
+            "model": "model",
+        }
+        given = {name: self.provenance.get(key) for key, name in names.items()}
+        facts = {
+            "what it is": self.describe(),
+            **{name: value if value is None else str(value) for name, value in given.items()},
+            "private": "yes" if self.private else "no: exact rows decide every digit of it",
+            "note": self.note,
+        }
+        return fragment(f"Map of kind {self.kind}", facts)
 
     @property
     def classes(self) -> int | None:
@@ -351,7 +375,7 @@ def register(kind: str) -> Callable[[_Class], _Class]:
 
 
 @register("temperature")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TemperatureMap(Map):
     """The softmax of the logits over a temperature.
 
@@ -385,6 +409,7 @@ class TemperatureMap(Map):
         return _softmax_top(outputs, self.temperature)
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         # The rule of this module gives the softmax; directly, it is exact for tiny shares too.
         result = np.empty((outputs.rows, outputs.classes))
 
@@ -403,7 +428,7 @@ class TemperatureMap(Map):
 
 
 @register("bins")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinsMap(Map):
     """One confidence for all rows of a bin: histogram binning.
 
@@ -443,7 +468,7 @@ class BinsMap(Map):
 
 
 @register("curve")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CurveMap(Map):
     """An increasing curve from score to confidence, both as log-odds.
 
@@ -539,7 +564,7 @@ class CurveMap(Map):
 
 
 @register("risk")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RiskMap(CurveMap):
     """An increasing curve from the score of one class to its risk, both as log-odds.
 
@@ -631,7 +656,7 @@ def check_may_leave(map: Map, what: str) -> None:
 
 
 @register("offsets")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OffsetsMap(Map):
     """A curve, an offset for the predicted class, and a second curve: all in log-odds.
 
@@ -710,6 +735,12 @@ class OffsetsMap(Map):
         return len(self.offsets)
 
     def apply(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("an offset of the predicted class")
+        if outputs.classes != len(self.offsets):
+            raise InputError(
+                f"this map has offsets of {len(self.offsets)} classes, and the scores "
+                f"{outputs.classes} classes"
+            )
         s = log_odds(outputs, self.temperature)
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + np.exp(-self.at(s, outputs.predicted))))
@@ -769,7 +800,7 @@ def log_odds(outputs: Outputs, temperature: float, *, of: int | None = None) -> 
 
 
 def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
-    return np.asarray(1.0 / exp_sums(outputs, temperature, dtype=np.float64))
+    return confidence_at(outputs, temperature, dtype=np.float64)
 
 
 def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
@@ -824,8 +855,9 @@ def _keep_on_top(p: FloatArray, predicted: IntArray, among: BoolArray) -> None:
 def _outputs(logits: Any, probabilities: Any) -> Outputs:
     if isinstance(logits, Scores):
         return logits.outputs
-    return (
-        logits
-        if isinstance(logits, Outputs)
-        else Outputs(logits=logits, probabilities=probabilities)
-    )
+    if isinstance(logits, Outputs):
+        return logits
+    if logits is not None:
+        logits = as_array("logits", logits)
+        logits = logits[None] if logits.ndim == 1 else logits
+    return Outputs(logits=logits, probabilities=probabilities)

@@ -14,8 +14,7 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.maps import Map, RiskMap
 from privcal.onnx.graph import LEAST_OPSET, PREFIX, Holds, Part, Results, write
-from privcal.onnx.outputs import ClassScores, check_model, find_scores
-from privcal.scores import Kind
+from privcal.onnx.outputs import ClassScores, Kind, check_model, find_scores
 from privcal.version import __version__
 
 OPSET = 17

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.mechanism import noise_scale
 from privcal.privacy.policy import Policy
-from privcal.queries import FAMILY, GRID
+from privcal.queries import FAMILY, GRID, Query
+from privcal.scores import Scores
 from privcal.source import Source
 
 
@@ -23,7 +25,17 @@ class Explanation:
     queries: list[dict[str, Any]]
 
 
-def explain(source: Source) -> Explanation:
+def _what(scores: Scores) -> str:
+    right = f"right in {scores.correct.mean():.1%} of rows."
+    if scores.outputs.kind == "confidence":
+        return f"The confidence in each answer, without classes; the answer is {right}"
+    return (
+        f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is {right}"
+    )
+
+
+def explain(source: Source, examples: Mapping[str, Query | None] | None = None) -> Explanation:
+    """What may leave this source; `examples` are the queries to describe, by their kinds."""
     scores, policy, unit = source.scores, source.policy, source.unit
     people = f"{len(scores):,} rows, no person ids: each row counts as one person."
     if scores.person is not None:
@@ -36,10 +48,7 @@ def explain(source: Source) -> Explanation:
     whose = "on each person" if policy.budget == "person" else "on everybody together"
     lines = [
         people,
-        f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is right "
-        f"in {scores.correct.mean():.1%} of rows."
-        if len(scores)
-        else "There are no rows.",
+        _what(scores) if len(scores) else "There are no rows.",
         "",
         "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
         "a label, a score, or a count.",
@@ -70,7 +79,7 @@ def explain(source: Source) -> Explanation:
     allowed = tuple(FAMILY) if policy.queries is None else policy.queries
     described = []
     for kind in allowed:
-        query = FAMILY[kind]()
+        query = (examples or {}).get(kind) or FAMILY[kind]()
         sensitivity = source.sensitivity(query)
         described.append(
             {
