@@ -22,7 +22,7 @@ from privcal import tables
 from privcal.columns import PERSON, Layout, Roles, find_roles
 from privcal.errors import InputError
 from privcal.scores import Outputs, Scores
-from privcal.tables import Table, ending, is_table, open_table
+from privcal.tables import Table, ending, is_table, open_table, polars_errors
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,8 @@ def read_scores(
 
         Or a data frame with such columns: of Polars, pandas, or anything that gives Arrow data.
     model
-        The name of the model that the outputs came from.
+        The name of the model that the outputs came from; by default what the file says, as one
+        written by `privcal score` does.
     person
         The name of the person ids. Ids called "person" may be absent; any other name must be
         there. None ignores them.
@@ -98,7 +99,18 @@ def read_scores(
     layout, person = _layout(columns, class_names).without_person(person)
     given = _given(path)
     arguments = _read(given, layout, labelled=True, person=person, strict=strict)
+    model = model or model_of(given)
     return _naming(given, lambda: Scores(**arguments, model=model, strict=strict))
+
+
+def model_of(given: Any) -> str | None:
+    """The model that a Parquet file's metadata name, as `privcal score` writes them."""
+    import polars as pl
+
+    if not isinstance(given, Path) or given.suffix.lower() != ".parquet":
+        return None
+    with polars_errors(str(given)):
+        return pl.read_parquet_metadata(given).get("privcal.model")
 
 
 def read_outputs(
@@ -150,6 +162,7 @@ def read_sources(
     keys = ["" if value is None else str(value) for value in values]
     if strict and "" in keys:
         raise InputError(f"{path}: {column} of row {keys.index('')} is missing")
+    model = model or model_of(path)
     scores = _naming(path, lambda: Scores(**arguments, model=model, strict=strict))
     rows: dict[str, list[int]] = {name: [] for name in names or ()}
     for row, key in enumerate(keys):

@@ -115,12 +115,12 @@ class ColumnFile(Table):
     def rows(self) -> int:
         import polars as pl
 
-        with _polars_errors(self.where):
+        with polars_errors(self.where):
             return int(self._scan.select(pl.len()).collect().item())
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType | type[pl.DataType]]:
-        with _polars_errors(self.where):
+        with polars_errors(self.where):
             return dict(self._scan.collect_schema())
 
     def pieces(
@@ -129,7 +129,7 @@ class ColumnFile(Table):
         scan = self._scan.select(_once(wanted))
         count = 0 if rows is None else self.rows
         for start in range(0, max(1, count), rows or 1):
-            with _polars_errors(self.where):
+            with polars_errors(self.where):
                 piece = (scan if rows is None else scan.slice(start, rows)).collect()
             yield piece
 
@@ -184,7 +184,7 @@ def _frame(given: Any) -> pl.DataFrame:
 
 
 @contextmanager
-def _polars_errors(where: str) -> Iterator[None]:
+def polars_errors(where: str) -> Iterator[None]:
     import polars as pl
 
     try:

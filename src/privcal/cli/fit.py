@@ -41,7 +41,7 @@ def fit(
         fitted = fit_temperature(data, objective, bounds)  # type: ignore[arg-type]
     if out is not None:
         TemperatureMap(fitted.temperature, private=False).with_provenance(
-            method=f"exact fit by {objective}", privcal=privcal.__version__
+            method=f"exact fit by {objective}", classes=data.classes, privcal=privcal.__version__
         ).save(out)
     if fitted.outside:
         note(f"note: {fitted.message}")
