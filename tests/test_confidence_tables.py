@@ -309,6 +309,22 @@ def test_how_data_are_read_is_the_ledgers_and_no_askers(
         opening.layout_of(Data.at(path), privcal.columns.Layout.of({"label": "late"}))
 
 
+def test_a_file_of_other_columns_is_known_under_a_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
+    path = tmp_path / "visits.csv"
+    path.write_text("risk,died\n0.2,0\n0.7,1\n")
+    said = {"probability": "risk", "label": "died"}
+    [ledger] = privcal.create_ledgers(path, columns=said, per_row=True)
+    renamed = path.rename(tmp_path / "renamed.csv")
+    [source] = privcal.open_sources([renamed])
+    assert source.ledger.id == ledger.id
+    assert opening.ledger_of(renamed).id == ledger.id
+    with pytest.raises(InputError, match="already has the ledger"):
+        privcal.create_ledgers(renamed, columns=said, per_row=True)
+
+
 def test_other_weeks_are_read_as_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
     for week, p in (("a", 0.25), ("b", 0.5)):
