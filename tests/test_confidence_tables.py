@@ -15,6 +15,7 @@ import privcal
 from privcal import kernel, metrics
 from privcal.errors import InputError, Refused
 from privcal.privacy import opening
+from privcal.privacy.explain import explain
 from privcal.privacy.opening import Data
 from privcal.queries import (
     FAMILY,
@@ -221,6 +222,16 @@ def test_sources_of_confidences_and_of_all_classes_are_asked_apart(
 def test_what_needs_all_classes_says_so(use: object) -> None:
     with pytest.raises(InputError, match="needs the outputs of all classes"):
         use(made())  # type: ignore[operator]
+
+
+def test_the_owner_is_told_of_the_queries_that_can_be_answered_and_can_audit_them() -> None:
+    told = explain(privcal.Source(made(), ledger=None))
+    kinds = {query.kind for query in ANSWERED}
+    assert {query["kind"] for query in told.queries} == kinds
+    assert "without classes" in " ".join(told.lines)
+    result = privcal.audit.audit_data(made(20))
+    assert result.ok
+    assert {row.query for row in result.rows} == kinds
 
 
 def test_curves_and_bins_take_a_confidence() -> None:

@@ -78,6 +78,8 @@ def explain(source: Source) -> Explanation:
     described = []
     for kind in allowed:
         query = FAMILY[kind]()
+        if query.all_classes and source.only_confidence:
+            continue
         sensitivity = source.sensitivity(query)
         described.append(
             {
