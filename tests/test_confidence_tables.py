@@ -231,7 +231,7 @@ def test_the_owner_is_told_of_the_queries_that_can_be_answered_and_can_audit_the
     assert "without classes" in " ".join(told.lines)
     result = privcal.audit.audit_data(made(20))
     assert result.ok
-    assert {row.query for row in result.rows} == kinds
+    assert {row.name for row in result.rows} == kinds
 
 
 def test_curves_and_bins_take_a_confidence() -> None:
