@@ -80,6 +80,8 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
     described = []
     for kind in allowed:
         query = (examples or {}).get(kind) or FAMILY[kind]()
+        if query.all_classes and source.only_confidence:
+            continue
         sensitivity = source.sensitivity(query)
         described.append(
             {
