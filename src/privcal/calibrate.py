@@ -21,7 +21,7 @@ import numpy as np
 from privcal import default, methods
 from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.maps import Map
+from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
@@ -140,7 +140,7 @@ class LocalPanel:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                with _undisturbed():
+                with undisturbed():
                     answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
@@ -148,12 +148,15 @@ class LocalPanel:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -277,7 +280,7 @@ class Result:
             "answered": self.answered,
             "dropped": len(self.dropped),
             "questions": len(self.rounds),
-            "temperature": getattr(self.map, "temperature", None),
+            "temperature": self.map.temperature if isinstance(self.map, TemperatureMap) else None,
             "unchanged": self.unchanged,
         }
         for name, estimate in ({} if self.sketch is None else self._estimates(self.sketch)).items():
@@ -387,8 +390,7 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
-    if isinstance(panel, LocalPanel):
-        model = model or panel.model
+    model = model or getattr(panel, "model", None)
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)

@@ -16,6 +16,7 @@ import privcal
 from privcal import default, methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
+from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
@@ -25,12 +26,14 @@ from privcal.cli.options import (
     Json,
     LeaveAlone,
     LedgerFolder,
+    PageOut,
     PerRow,
     Person,
     PrivatePlot,
     SourceColumn,
     SourceList,
     Unchanged,
+    check_page,
     columns_of,
     words,
 )
@@ -48,6 +51,7 @@ from privcal.source import Source
 from privcal.sources import open_sources, read_public
 
 MAX_SOURCES = 10**6
+NO_OUT = "say with --out where to write the map"
 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
@@ -121,7 +125,7 @@ SiteTimeout = Annotated[
 MaxRows = Annotated[
     int | None,
     typer.Option(
-        help="With --federation: distrust answers that more rows would be needed for; by "
+        help="With --federation and --answers: distrust answers that more rows would be needed for; by "
         "default 1,000,000. Give a bound near the truth where there are fewer than 8 sites."
     ),
 ]
@@ -163,10 +167,27 @@ SketchOut = Annotated[
 ]
 
 
+ByMail = Annotated[
+    bool,
+    typer.Option(
+        "--answers", help="The files are answers that came by mail (privcal campaign new)."
+    ),
+]
+FirstQuestion = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --answers: the campaign's first question, if it is not in this folder."
+    ),
+]
+
+
 def calibrate(
+    context: typer.Context,
     source: Files = None,
     out: MapOut = None,
     rehearse: Rehearse = False,
+    answers: ByMail = False,
+    question: FirstQuestion = None,
     federation: Federation = None,
     method: MethodName = None,
     epsilon: Epsilon = 1.0,
@@ -195,6 +216,7 @@ def calibrate(
     leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -218,13 +240,22 @@ def calibrate(
     `privcal calibrate clinic-*.csv --event 1 --plot risk.png --out map.json`
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
+
+    `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
+    if answers and not rehearse:
+        if out is None:
+            raise InputError(NO_OUT)
+        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
+        return
+    if question is not None:
+        raise InputError("--question is for --answers")
     named, method = method, method or default.METHOD
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
-    _check_files(method, public=public, sketch=sketch, plot=plot)
+    check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
@@ -233,13 +264,13 @@ def calibrate(
     clean = None if public is None else read_public(public, files, **layout)
     options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
+    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
     _check_kept(chosen, sketch=sketch, plot=plot)
     if rehearse:
         from privcal.cli import rehearse as rehearsal  # the demo, the simulation
 
-        _check_rehearsal(federation, new_ledger, sketch, campaign)
+        _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers)
         check_picture(plot)
         check_outputs([plot], [*files, source_list, policy, public])
         rehearsal.run(
@@ -262,7 +293,7 @@ def calibrate(
         )
         return
     if out is None:
-        raise InputError("say with --out where to write the map")
+        raise InputError(NO_OUT)
     request = _Request(
         chosen,
         epsilon,
@@ -276,6 +307,8 @@ def calibrate(
         named=named is not None,
     )
     request.check([*files, source_list, policy, public], plot)
+    check_page(html)
+    check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
         sources = open_sources(
             files,
@@ -301,7 +334,7 @@ def calibrate(
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, *where, as_json)
+    report(result, names, clean, out, sketch, plot, html, *where, as_json)
 
 
 @dataclass(frozen=True)
@@ -375,19 +408,17 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     need_flare()
 
 
-def _check_rehearsal(
-    federation: Path | None, new_ledger: bool, sketch: Path | None, campaign: str | None
-) -> None:
+def _check_rehearsal(federation: Path | None, *kept: object) -> None:
     if federation is not None:
         raise InputError("a rehearsal looks at rows, and nobody may look at those of a federation")
-    if new_ledger or sketch is not None or campaign is not None:
+    if any(kept):
         raise InputError(
-            "a rehearsal makes no ledger, keeps no sketch and is no campaign: leave out --new-ledger, "
-            "--sketch and --campaign"
+            "a rehearsal makes no ledger, keeps no sketch, writes no page and is no campaign: leave out "
+            "--new-ledger, --sketch, --html, --campaign and --answers"
         )
 
 
-def _check_files(method: str, **paths: Path | None) -> None:
+def check_files(method: str, **paths: Path | None) -> None:
     """Public rows, a sketch and a picture of it are for methods that have a use for them."""
     cls = methods.find(method)
     for name, path in paths.items():
@@ -403,7 +434,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
             raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
-def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def flags_of(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given as flags of their own, for methods that have a use for them."""
     given = {name: value for name, value in flags.items() if value is not None}
     known = {field.name for field in fields(methods.find(method))}

@@ -8,21 +8,25 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from privcal import pages
 from privcal.cli.console import counting, note, plural, show
 from privcal.cli.options import (
     Classes,
     Columns,
     Json,
     LeaveAlone,
+    PageOut,
     Public,
     Unchanged,
+    check_page,
     columns_of,
     words,
 )
 from privcal.cli.sketch_report import document, draw, report
 from privcal.columns import Layout
-from privcal.displays import ReliabilityDisplay, RiskDisplay
 from privcal.displays.diagram import together
+from privcal.displays.evaluation_page import displays_of, evaluation_page
+from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
@@ -50,6 +54,7 @@ def evaluate(
     leave_alone: LeaveAlone = False,
     columns: Columns = None,
     classes: Classes = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration exactly, on data you may look at: no privacy is involved.
@@ -63,11 +68,12 @@ def evaluate(
     `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
     check_picture(plot)
-    check_outputs([plot], [scores, map, public])
+    check_page(html)
+    check_outputs([plot, html], [scores, map, public])
     layout = Layout.of(columns_of(columns), words(classes))
     if private:
         clean = None if public is None else read_scores(public, columns=layout)
-        _estimate(scores, clean, map, plot, bins, unchanged, leave_alone, as_json)
+        _estimate(scores, clean, map, plot, html, bins, unchanged, leave_alone, as_json)
     elif scores.suffix.lower() == ".json":
         raise InputError(
             f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
@@ -77,11 +83,17 @@ def evaluate(
             "--public, --unchanged and --leave-alone are for reading a sketch, with --private"
         )
     else:
-        _measure(scores, layout, map, plot, bins, as_json)
+        _measure(scores, layout, map, plot, html, bins, as_json)
 
 
 def _measure(
-    file: Path, layout: Layout, map: Path | None, plot: Path | None, bins: int, as_json: bool
+    file: Path,
+    layout: Layout,
+    map: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    bins: int,
+    as_json: bool,
 ) -> None:
     loaded = None if map is None else load_map(map)
     with counting(f"reading {file.name}"):
@@ -95,9 +107,9 @@ def _measure(
         with counting(f"measuring {file.name}" if loaded is None else f"measuring {when}") as done:
             results[when] = measure(scores, applied, bins, event=event, progress=done)
     if plot is not None:
-        kind = ReliabilityDisplay if event is None else RiskDisplay
-        panels = [(when, kind.from_evaluation(result)) for when, result in results.items()]
-        save_figure(plot, together(panels, file.name, columns=2))
+        save_figure(plot, together(displays_of(results), file.name, columns=2))
+    if html is not None:
+        pages.save(html, evaluation_page(file.name, results))
     table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:
@@ -105,7 +117,8 @@ def _measure(
     values = {when: result.to_dict() for when, result in results.items()}
     for name in list(values["before"])[1:]:
         table.add_row(name, *(f"{figures[name]:.4f}" for figures in values.values()))
-    show(as_json, values, table, *([] if plot is None else [f"reliability diagram: {plot}"]))
+    drawn = [] if plot is None else [f"reliability diagram: {plot}"]
+    show(as_json, values, table, *drawn, *([] if html is None else [f"page: {html}"]))
 
 
 def _estimate(
@@ -113,6 +126,7 @@ def _estimate(
     clean: Scores | None,
     map: Path | None,
     plot: Path | None,
+    html: Path | None,
     bins: int,
     unchanged: float | None,
     leave_alone: bool,
@@ -131,4 +145,7 @@ def _estimate(
     evaluation = sketch.evaluate(clean, loaded, bins, unchanged=unchanged, leave_alone=leave_alone)
     parts = report(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)
+    if html is not None:
+        pages.save(html, sketch_page(sketch, evaluation, file.name))
+        parts.append(f"page: {html}")
     show(as_json, document(evaluation, sketch.epsilon), *parts)

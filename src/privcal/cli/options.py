@@ -80,6 +80,10 @@ LeaveAlone = Annotated[
         "changed.",
     ),
 ]
+PageOut = Annotated[
+    Path | None,
+    typer.Option("--html", help="A page to read and mail: one file that loads nothing (.html)."),
+]
 PrivatePlot = Annotated[
     Path | None, typer.Option(help="Estimated reliability diagram (.png, .svg, .pdf).")
 ]
@@ -112,6 +116,12 @@ def columns_of(texts: list[str] | None) -> dict[str, str]:
         if columns.setdefault(name, column) != column:
             raise InputError(f"--columns says twice what {name} is: {columns[name]} and {column}")
     return columns
+
+
+def check_page(path: Path | None) -> None:
+    """Raise InputError unless the name ends like a page."""
+    if path is not None and path.suffix.lower() != ".html":
+        raise InputError(f"{path}: a page must end in .html")
 
 
 def words(text: str | None) -> list[str] | None:

@@ -20,7 +20,7 @@ from privcal.checks import number
 from privcal.errors import InputError
 from privcal.metrics import Reliability, bin_index
 from privcal.plots import BLUE, GREY, ORANGE, save_figure
-from privcal.scores import FloatArray
+from privcal.scores import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,6 +74,15 @@ class Diagram(ABC):
     def what(self) -> str:
         """What was observed, in words."""
         return self.observed_name
+
+    @property
+    def drawn(self) -> BoolArray:
+        """The points that are drawn: of an estimate, not the rarest rows at an open end."""
+        if self.epsilon is None:
+            return np.ones(len(self.share), np.bool_)
+        below = np.cumsum(self.share) / self.share.sum()
+        drawn = (below > _RARE) | (not self.open_ends[0])
+        return np.asarray(drawn & ((below <= 1 - _RARE) | (not self.open_ends[1])))
 
     def frame(self) -> pl.DataFrame:
         """The numbers behind the picture, a row for each point."""
@@ -155,9 +164,7 @@ class Diagram(ABC):
 
     def _draw_band(self, ax: Axes) -> None:
         assert self.after is not None
-        below = np.cumsum(self.share) / self.share.sum()
-        drawn = (below > _RARE) | (not self.open_ends[0])
-        drawn &= (below <= 1 - _RARE) | (not self.open_ends[1])
+        drawn = self.drawn
         x, low, high = self.foretold[drawn], self.low[drawn], self.high[drawn]
         label = f"{100 * self.level:g} % interval at each point"
         ax.fill_between(x, low, high, color=BLUE, alpha=0.2, lw=0, label=label)

@@ -76,7 +76,7 @@ def in_html(title: str, estimates: Mapping[str, Estimate], informative: bool) ->
     if not informative:
         note = f"The noise drowned the data: this is only what was believed beforehand. {note}"
     rows = [
-        (name.replace("_", " "), e.value, f"{e.low:.3f} to {e.high:.3f}")
+        (name.replace("_", " "), f"{e.value:.3f}", f"{e.low:.3f} to {e.high:.3f}")
         for name, e in estimates.items()
     ]
     return grid(title, ("measure", "estimate", "95 % credible interval"), rows, note)
