@@ -21,16 +21,22 @@ from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
+    Classes,
+    Columns,
     Json,
     LeaveAlone,
     LedgerFolder,
     MapOut,
+    PageOut,
     PerRow,
     Person,
     PrivatePlot,
     SourceColumn,
     SourceList,
     Unchanged,
+    check_page,
+    columns_of,
+    words,
 )
 from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
@@ -173,6 +179,8 @@ def calibrate(
     new_ledger: NewLedger = False,
     person: Person = None,
     per_row: PerRow = False,
+    columns: Columns = None,
+    classes: Classes = None,
     min_sources: MinSources = 1,
     model: Model = None,
     resume: Resume = False,
@@ -188,6 +196,7 @@ def calibrate(
     leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -215,16 +224,20 @@ def calibrate(
     """
     files = source or []
     if answers:
-        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, as_json)
+        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
         return
     if question is not None:
         raise InputError("--question is for --answers")
-    theirs = (source_column, source_list, policy, ledger_dir, person, *files)
+    theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
     check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
-    clean = None if public is None else read_public(public, files)
+    layout: dict[str, Any] = {
+        "columns": columns_of(columns),
+        "class_names": words(classes),
+    }
+    clean = None if public is None else read_public(public, files, **layout)
     options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
     options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
@@ -232,6 +245,8 @@ def calibrate(
     _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
+    check_page(html)
+    check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
         sources = open_sources(
             files,
@@ -243,6 +258,7 @@ def calibrate(
             new_ledgers=new_ledger,
             person=person,
             per_row=per_row,
+            **layout,
             epsilon=epsilon,
             public=clean,
             tell=note,
@@ -256,7 +272,7 @@ def calibrate(
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, *where, as_json)
+    report(result, names, clean, out, sketch, plot, html, *where, as_json)
 
 
 @dataclass(frozen=True)

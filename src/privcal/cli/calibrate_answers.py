@@ -12,6 +12,7 @@ from privcal.calibrate import SourceDropped
 from privcal.campaign import Campaign, campaign_folder
 from privcal.cli.calibrate_report import report, say_dropped
 from privcal.cli.console import note, plural, show
+from privcal.cli.options import check_page
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.mail.letters import UNSIGNED
@@ -20,7 +21,8 @@ from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 
 OPTIONS = {
-    "source", "answers", "question", "out", "min_sources", "max_rows", "sketch", "plot", "as_json",
+    "source", "answers", "question", "out", "min_sources", "max_rows", "sketch", "plot",
+    "html", "as_json",
 }  # fmt: skip
 """The parameters of `calibrate` that go with --answers; all others the campaign was begun with."""
 
@@ -36,13 +38,15 @@ def by_mail(
     max_rows: int | None,
     sketch: Path | None,
     plot: Path | None,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Go on with a campaign by mail, as far as its answers go."""
     given = _options_given(context)
     answers = _answers(files)
     check_picture(plot)
-    check_outputs([out, sketch, plot], [*answers, question])
+    check_page(html)
+    check_outputs([out, sketch, plot, html], [*answers, question])
     folder = find_record(answers, Path()) if question is None else campaign_folder(question)
     campaign = open_record(folder)
     most = MAX_SITE_ROWS if max_rows is None else max_rows
@@ -63,7 +67,7 @@ def by_mail(
         result.sketch.save(sketch)
     say_dropped(result)
     public = getattr(campaign.method(), "public", None)
-    report(result, names, public, out, sketch, plot, UNIT, most, as_json)
+    report(result, names, public, out, sketch, plot, html, UNIT, most, as_json)
 
 
 def open_record(folder: Path) -> MailCampaign:

@@ -191,14 +191,19 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Another name for the page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """One HTML page: tables, figures, and the paper's claims checked one by one.
+    """One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.
 
     Example: `privcal study report study --factors study-factors`
     """
     from privcal.study.show.report import write
     from privcal.study.store import load
 
-    path = write(
-        load(folder), out or folder / "report.html", None if factors is None else load(factors)
-    )
-    show(as_json, {"file": str(path)}, f"report: {path}")
+    results, beside = load(folder), None if factors is None else load(factors)
+    with progress_bar() as bar:
+        task = bar.add_task("reading", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        path = write(results, out or folder / "report.html", beside, progress)
+    show(as_json, {"file": str(path)}, f"page: {path}")
