@@ -449,6 +449,30 @@ def test_a_question_that_is_still_being_copied_is_answered_when_it_is_whole(worl
     assert watched.look() == 1
 
 
+def test_a_folder_that_is_gone_for_a_while_is_looked_at_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that is not mounted just now: nothing ends, and the question is answered later."""
+    world.new(out=tmp_path / "question.json")
+    back = tmp_path / "back"
+    back.mkdir()
+    shutil.copy(tmp_path / "question.json", back)
+    between = iter([world.shared.rmdir, lambda: back.rename(world.shared)])
+
+    def wait(*_: object) -> bool:
+        """Between two looks: the folder goes, then comes back with a question in it."""
+        step = next(between, None)
+        if step is not None:
+            step()
+        return step is None
+
+    monkeypatch.setattr(watch.threading.Event, "wait", wait)
+    site = world.kits / "site-1"
+    written = watch.watch(site, world.shared, every=1, once=False, tell=world.told.append)
+    assert written == 1
+    assert "cannot be read" in world.told[0]
+
+
 def test_answers_go_nowhere_else_where_their_folder_is_a_link(world: World, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     world.answers.symlink_to(tmp_path / "target")
