@@ -189,6 +189,10 @@ _group(
             "sketch:show_sketch",
             "What is in a sketch: the question, the answers, ε at each source, the noisy totals.",
         ),
+        "prior": later(
+            "sketch_prior:prior",
+            "The map that a sketch gives before any answer: it needs no data and costs no ε.",
+        ),
         "fit": later(
             "sketch:fit", "The map that a sketch gives, and how good confidence is estimated to be."
         ),
@@ -212,7 +216,7 @@ _group(
         ),
         "report": later(
             "study:report",
-            "One HTML page: tables, figures, and the paper's claims checked one by one.",
+            "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
         ),
     },
 )
