@@ -25,7 +25,7 @@ SMALL = 170
 def explorer(document: Mapping[str, Any]) -> Html:
     """One large picture, with what to choose above it."""
     chart = chart_of(document, *_first(document))
-    unchosen = tag("div", legend(chart), class_="no-js")
+    unchosen = tag("div", legend(chart), class_="no-js printed")
     return join(_controls(document), lines(chart), unchosen)
 
 
