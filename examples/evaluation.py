@@ -9,7 +9,6 @@ import numpy as np
 
 import privcal
 from privcal.datasets import cifar10c
-from privcal.plots import save_reliability
 
 
 def main(picture: str) -> None:
@@ -27,7 +26,8 @@ def main(picture: str) -> None:
     # A single metric is a function of two arrays, from wherever they come.
     again = privcal.ece(map.confidence(test), test.correct, bins=15)
     assert abs(again - after.ece) < 1e-9
-    save_reliability(picture, [("before", before), ("after", after)], "motion blur")
+    display = privcal.ReliabilityDisplay.from_evaluation(after)
+    display.plot(name="motion blur, after the map").figure_.savefig(picture)
     print(f"wrote {picture}")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from privcal import methods
 from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.maps import Map
+from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
@@ -28,6 +29,7 @@ from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.queries import Query
 from privcal.question import Question, check_asker, check_campaign
 from privcal.scores import Scores
+from privcal.sketch.evaluation import Estimate
 from privcal.sketch.sketch import Sketch
 from privcal.source import Answer, Source
 from privcal.sources import check_public
@@ -98,18 +100,28 @@ class LocalPanel:
         self.sources = len(self.names)
         self.rows_per_source = typical_rows(map(_declared_rows, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
+        self.classes: int | None = None
+        """How many classes the sources' scores have, known once they were asked whether they answer."""
         self._campaign: str | None = None  # the one for which the sources have reserved
+
+    @property
+    def model(self) -> str | None:
+        """The model whose scores these are, where the sources know one and agree on it."""
+        known = {s.model for s in self._sources.values() if isinstance(s, Source) and s.model}
+        return known.pop() if len(known) == 1 else None
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         if not questions:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
         _check_classes(own, max(question.query.classes for question in questions))
+        _check_confidence(own, [question.query for question in questions])
         self._campaign = questions[0].campaign
         codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
         refused = {name: code for name, code in codes.items() if code is not None}
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
+        self.classes = next((source.scores.classes for source in willing.values()), None)
         return refused
 
     def check_public(self, public: Scores | None) -> None:
@@ -128,7 +140,7 @@ class LocalPanel:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                with _undisturbed():
+                with undisturbed():
                     answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
@@ -136,12 +148,15 @@ class LocalPanel:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -246,6 +261,64 @@ class Result:
         """Sources that answered what no honest source does (see `privcal.plausible`)."""
         return tuple(name for name, why in self.dropped.items() if why == IMPLAUSIBLE)
 
+    @property
+    def answered(self) -> int:
+        """How many sources answered every question."""
+        return len(self.spent) - len(self.dropped)
+
+    def metrics(self) -> dict[str, float]:
+        """The run as a flat dict of finite numbers, as MLflow and its like log them.
+
+        What it cost, who answered, the map's temperature where it has one; and where the run left a
+        sketch, what that estimates of the hidden rows: `ece_after` with `ece_after_low` and
+        `ece_after_high`, its 95 % credible interval, and so on. Nothing in it was measured on rows, and
+        a name with `_low` and `_high` beside it is an estimate.
+        """
+        found: dict[str, float | None] = {
+            "epsilon": max(self.spent, default=0.0),
+            "sources": len(self.spent),
+            "answered": self.answered,
+            "dropped": len(self.dropped),
+            "questions": len(self.rounds),
+            "temperature": self.map.temperature if isinstance(self.map, TemperatureMap) else None,
+            "unchanged": self.unchanged,
+        }
+        for name, estimate in ({} if self.sketch is None else self._estimates(self.sketch)).items():
+            found[name] = estimate.value
+            found |= {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        return {
+            name: value for name, value in found.items() if value is not None and isfinite(value)
+        }
+
+    @staticmethod
+    def _estimates(sketch: Sketch) -> dict[str, Estimate]:
+        public = None if sketch.reader is None else sketch.reader.public
+        return sketch.evaluate(public).estimates()
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.method}: {self.map.describe()}; {self.answered} of {len(self.spent)} "
+            f"sources, each charged ε = {max(self.spent, default=0.0):g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import Fact, fragment, some
+
+        facts: dict[str, Fact] = {
+            "map": self.map.describe(),
+            "sources that answered": f"{self.answered:,} of {len(self.spent):,}",
+            "ε charged to each": max(self.spent, default=0.0),
+            "left out": some([f"{name} ({why})" for name, why in self.dropped.items()]) or None,
+            "campaign": self.campaign,
+            "note": self.note,
+        }
+        if self.sketch is not None:
+            facts |= {
+                name.replace("_", " "): f"{estimate} (estimate)"
+                for name, estimate in self._estimates(self.sketch).items()
+            }
+        return fragment(f"Calibration by {self.method}", facts)
+
 
 class SourceDropped(UserWarning):
     """A source refused or failed, and the run went on without it."""
@@ -290,7 +363,8 @@ def calibrate(
         The name of the run, by default a random one. Asking again under the same name replays
         stored answers, free of charge.
     model
-        The model being calibrated; a source whose scores came from another refuses.
+        The model being calibrated; a source whose scores came from another refuses. By default
+        the one that the sources say their scores are of.
     progress
         Called after every answer.
 
@@ -316,6 +390,8 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    if isinstance(panel, LocalPanel):
+        model = model or panel.model
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
@@ -341,6 +417,7 @@ def calibrate(
         "left_out": run.left_out,
         "campaign": run.campaign,
         "model": model,
+        "classes": getattr(panel, "classes", None),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "privcal": __version__,
     }
@@ -567,6 +644,7 @@ def _names(sources: Sequence[Answerer]) -> list[str]:
 def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
     """An InputError unless these sources have one model and one unit of protection."""
     facts: list[tuple[str, Callable[[Source], object]]] = [
+        ("{}", lambda source: _kind(source.scores)),
         ("scores of {} classes", lambda source: source.scores.classes),
         ("{} as its unit of protection", lambda source: source.unit),
     ]
@@ -581,6 +659,11 @@ def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
             )
 
 
+def _kind(scores: Scores) -> str:
+    only = scores.outputs.kind == "confidence"
+    return "only the confidence in each answer" if only else "outputs of all classes"
+
+
 def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
     """An InputError where the class that is asked about is none of a source's; files stay closed."""
     for name, source in sources.items():
@@ -589,6 +672,18 @@ def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
             raise InputError(
                 f"{name} has scores of {rows.classes} classes, 0 to {rows.classes - 1}: there is no "
                 f"class {classes - 1} to ask about"
+            )
+
+
+def _check_confidence(sources: Mapping[str, Source], queries: Sequence[Query]) -> None:
+    """An InputError where the outputs of all classes are asked for, and a source has none."""
+    needing = [query.kind for query in queries if query.all_classes]
+    for name, source in sources.items():
+        if needing and source.only_confidence:
+            raise InputError(
+                f"this run asks for {needing[0]}, which needs the outputs of all classes; {name} has "
+                "only the confidence in each answer, which will do for sketch, histogram-binning and "
+                "one-hot-binning"
             )
 
 

@@ -12,12 +12,13 @@ import hashlib
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from privcal.errors import InputError
+
+if TYPE_CHECKING:  # `privcal --version` asks which kernel works here, and needs no NumPy
+    import numpy as np
+    import numpy.typing as npt
 
 SOURCE = Path(__file__).with_name("compiled.c")
 LIBRARY = Path(__file__).with_name("libcompiled.so")

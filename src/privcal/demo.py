@@ -18,12 +18,14 @@ from privcal import methods
 from privcal.calibrate import Progress, calibrate
 from privcal.checks import whole
 from privcal.datasets import cifar10c
+from privcal.displays import ReliabilityDisplay
+from privcal.displays.diagram import together
 from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import plan
-from privcal.plots import save_reliability
+from privcal.plots import save_figure
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy
@@ -126,13 +128,13 @@ def run_demo(
             exact = evaluate(test, without) if result.rounds else None
         map.save(out / "maps" / f"{name}.json")
         rows.append(Row(name, map, spent, before, evaluate(test, map), exact))
-    save_reliability(
-        out / "reliability.png",
-        _panels(rows),
+    figure = together(
+        [(name, ReliabilityDisplay.from_evaluation(after)) for name, after in _panels(rows)],
         f"CIFAR-10-C {shift.replace('_', ' ')}: {sources} sources of {samples} rows, "
         f"ε = {epsilon:g} at each; measured on {len(test):,} unseen rows",
         columns=5,
     )
+    save_figure(out / "reliability.png", figure)
     return Demo(rows, out, len(test))
 
 

@@ -15,14 +15,9 @@ from scipy import stats
 import privcal
 from privcal import InputError, kernel, queries, source
 from privcal.audit import Audit, audit, audit_data, names, removals
-from privcal.audit.bound import (
-    epsilon_bound,
-    learn,
-    lower_limit,
-    p_value,
-    upper_tail,
-)
+from privcal.audit.bound import epsilon_bound, learn, p_value
 from privcal.audit.pairs import EDGE_CLASSES, both_sums, cases, edge_pair, edge_row
+from privcal.binomial import lower_limit, upper_tail
 from privcal.methods.base import Batch
 from privcal.metrics import bin_index
 from privcal.privacy.epsilon import NANO

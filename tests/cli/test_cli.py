@@ -372,7 +372,9 @@ def test_apply_writes_calibrated_confidences_without_needing_labels(
     found = dict(np.load(out)) if ending == "npz" else _columns(out)
     assert found["confidence"] == pytest.approx(map.confidence(logits))
     assert found["predicted"].tolist() == logits.argmax(axis=1).tolist()
-    p = np.stack([found[f"probability_{j}"] for j in range(5)], axis=1)
+    p = found.get("probabilities")
+    if p is None:
+        p = np.stack([found[f"probability_{j}"] for j in range(5)], axis=1)
     assert p == pytest.approx(map.predict_proba(logits))
 
 

@@ -20,6 +20,10 @@ def tidy():
         time.sleep(1.6)
         Path("tidied").touch()
 
+@app.command("calibrate")
+def charging():
+    signal.raise_signal(signal.SIGINT)
+
 class Deaf:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -34,7 +38,7 @@ main()
 """
 
 
-def interrupted(command: str, folder: Path) -> float:
+def interrupted(command: str, folder: Path, left: str = "nothing was charged") -> float:
     """Run a command that interrupts itself; the seconds it took."""
     began = time.monotonic()
     done = subprocess.run(
@@ -45,15 +49,18 @@ def interrupted(command: str, folder: Path) -> float:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == (
-        "error: interrupted; what was finished is on disk, and what was charged stays charged\n"
-    )
+    assert done.stderr == f"error: interrupted; {left}\n"
     return time.monotonic() - began
 
 
 def test_no_second_interrupt_cuts_a_cleanup_short(tmp_path: Path) -> None:
     interrupted("tidy", tmp_path)
     assert (tmp_path / "tidied").exists()
+
+
+def test_only_of_a_command_that_charges_it_is_said_that_charges_stay(tmp_path: Path) -> None:
+    left = "what was finished is on disk, and what was charged stays charged"
+    interrupted("calibrate", tmp_path, left)
 
 
 def test_an_interrupt_that_a_destructor_swallows_still_ends_the_run(tmp_path: Path) -> None:

@@ -165,3 +165,26 @@ def test_a_sketch_of_a_risk_judges_no_map_of_trust(
     )
     assert code == 2
     assert "this sketch is about class 1 and the map about being right" in stderr
+
+
+def test_a_map_of_a_risk_is_measured_on_rows_by_what_clinicians_ask(
+    run: Any, taken: tuple[dict[str, Any], str], tmp_path: Path
+) -> None:
+    mine, picture = table(tmp_path / "mine.csv", 9, rows=2000), tmp_path / "risk.svg"
+    arguments = ("evaluate", mine, "--map", tmp_path / "map.json")
+    code, stdout, _ = run(*arguments, "--plot", picture, "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    before, after = said["before"], said["after"]
+    assert before["event"] == after["event"] == 1
+    assert before["prevalence"] == after["prevalence"]
+    assert before["auroc"] == pytest.approx(after["auroc"])
+    assert before["observed_expected"] > 1.3
+    assert abs(after["observed_expected"] - 1) < 0.15
+    assert abs(after["intercept"]) < 0.3 < before["intercept"]
+    assert abs(after["slope"] - 1) < 0.35
+    assert picture.stat().st_size
+    code, stdout, _ = run(*arguments)
+    assert "observed_expected" in stdout
+    code, stdout, _ = run("evaluate", mine, "--json")
+    assert "auroc" not in json.loads(stdout)["before"]

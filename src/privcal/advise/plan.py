@@ -333,7 +333,7 @@ class Around:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What to expect, what to do, and what that rests on: the result of `privcal.advise`.
 
@@ -392,6 +392,25 @@ class Plan:
     def expected(self) -> Expectation:
         """What to expect of the recommended method."""
         return self.chosen.of(self.method)
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.method}, ε = {self.epsilon:g}, {self.sources} sources of {self.samples} rows: "
+            f"expected ECE {self.expected.ece.mean:.3f})"
+        )
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import Fact, fragment
+
+        facts: dict[str, Fact] = {
+            "method": "leave the model as it is" if self.leave_alone else str(self.method),
+            "sources": f"{self.sources:,} of {self.samples:,} rows",
+            "ε at each source": self.epsilon,
+            "expected ECE": self.expected.ece.mean,
+            "expected ECE, nothing done": self.chosen.nothing_done.ece.mean,
+            "is that enough": self.enough.sentence,
+        }
+        return fragment("Plan", facts, self.recommendation)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, as `privcal advise --json` prints it."""

@@ -1,4 +1,8 @@
-"""The command line: a table of contents. Each command is a function in a file of its own."""
+"""The command line: a table of contents. Each command is a function in a file of its own.
+
+`later` names that function as "file:function", with the first line of its docstring: the file is
+imported when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -9,123 +13,234 @@ import typer
 
 import privcal
 from privcal import compiled
-from privcal.cli import (
-    data,
-    data_check,
-    data_logits,
-    data_pack,
-    exits,
-    federation,
-    federation_members,
-    ledger,
-    ledger_approvals,
-    ledger_show,
-    site,
-    site_roster,
-    sketch,
-    source,
-    study,
-)
-from privcal.cli.advise import command as advise
-from privcal.cli.apply import apply
-from privcal.cli.audit import audit
-from privcal.cli.calibrate import calibrate
-from privcal.cli.demo import demo
-from privcal.cli.evaluate import evaluate
-from privcal.cli.fit import fit
-from privcal.cli.refine import refine
+from privcal.cli import exits
+from privcal.cli.later import SETTINGS, Command, group, later
 from privcal.cli.systems import need_posix
 
 app = typer.Typer(
     cls=exits.Commands,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings=SETTINGS,
     help="Calibrated confidence from private data: correct a classifier's confidence from "
     "differentially private answers of many sources.",
     epilog="Start with `privcal demo`. Every command has `--help` with examples.",
 )
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and the kernel in use.")
-    ] = False,
-) -> None:
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"privcal {privcal.__version__} (kernel: {compiled.in_use()})")
         raise typer.Exit
 
 
-app.command("demo")(demo)
-app.command("calibrate")(calibrate)
-app.command("apply")(apply)
-app.command("evaluate")(evaluate)
-app.command("refine")(refine)
-app.command("fit")(fit)
-app.command("advise")(advise)
-app.command("audit")(audit)
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,  # before typer looks at anything else, for which it imports a lot
+            help="Print the version and the kernel in use.",
+        ),
+    ] = False,
+) -> None:
+    """Every command comes after this, which does nothing."""
 
 
 def _group(
     name: str,
     help: str,
-    commands: dict[str, Callable[..., None]],
+    commands: dict[str, Command],
     *,
     under: typer.Typer = app,
     before: Callable[[], None] = lambda: None,
     epilog: str | None = None,
 ) -> typer.Typer:
     """Commands under a common word; `before` runs before each of them."""
-    group = typer.Typer(no_args_is_help=True, help=help, epilog=epilog)
-    for word, command in commands.items():
-        group.command(word)(command)
-    under.add_typer(group, name=name, callback=before)
-    return group
+    made = group(help, commands, epilog)
+    under.add_typer(made, name=name, callback=before)
+    return made
 
+
+_COMMANDS = {
+    "demo": later(
+        "demo:demo",
+        "Run every method on bundled real data, through real sources with real ledgers.",
+    ),
+    "score": later(
+        "score:score",
+        "Run a table through a model: labelled scores, which calibrate, advise and the others read.",
+    ),
+    "calibrate": later(
+        "calibrate:calibrate",
+        "Recalibrate from the private answers of many sources, and write the map.",
+    ),
+    "apply": later(
+        "apply:apply",
+        "Apply a map: predicted class and calibrated confidence of each row, in the same order.",
+    ),
+    "onnx": later(
+        "onnx:onnx",
+        "Write a map as ONNX, to run wherever a model does: alone, or as part of the model's own file.",
+    ),
+    "thresholds": later(
+        "thresholds:thresholds",
+        "When to answer at all: for each confidence, the share of rows above it and the errors to expect.",
+    ),
+    "evaluate": later(
+        "evaluate:evaluate",
+        "Measure calibration exactly, on data you may look at: no privacy is involved.",
+    ),
+    "refine": later(
+        "refine:refine",
+        "Fit a shared map to your own rows as well. Nothing leaves, so it costs no ε.",
+    ),
+    "fit": later(
+        "fit:fit", "The exact temperature, without privacy: the rows decide every digit of it."
+    ),
+    "advise": later(
+        "advise:command",
+        "Plan before anybody is asked: what to expect, which method, which ε, how many sources.",
+    ),
+    "audit": later(
+        "audit:audit",
+        "Try to break the privacy promises: does any answer tell more than its ε allows?",
+    ),
+}
+for _word, _command in _COMMANDS.items():
+    app.command(_word)(_command)
 
 _group(
     "ledger",
     "A source's ledger: its rules, what left, and at what cost.",
     {
-        "create": ledger.create,
-        "show": ledger_show.show_ledger,
-        "policy": ledger.policy,
-        "attach": ledger.attach,
-        "reconcile": ledger.reconcile,
-        "waiting": ledger_approvals.waiting,
-        "approve": ledger_approvals.approve,
-        "export": ledger.export,
+        "create": later(
+            "ledger:create",
+            "Make the ledger of some data, once: whom it protects, and the owner's rules.",
+        ),
+        "show": later(
+            "ledger_show:show_ledger", "What left, when, to whom, at what cost, and what remains."
+        ),
+        "policy": later(
+            "ledger:policy",
+            "Show the rules that are kept in a ledger, or change them: the owner's decision, recorded.",
+        ),
+        "attach": later(
+            "ledger:attach",
+            "Say that other data are about the same people: all charges add up in this one ledger.",
+        ),
+        "reconcile": later(
+            "ledger:reconcile",
+            "After a restore or a move to another machine: write off what the file does not know was spent.",
+        ),
+        "waiting": later(
+            "ledger_approvals:waiting",
+            "The campaigns that wait for your approval: who asks what, for how much.",
+        ),
+        "approve": later(
+            "ledger_approvals:approve",
+            "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
+        ),
+        "export": later(
+            "ledger:export",
+            "Every entry as one line of JSON, for an audit system; the last line is the head of the chain.",
+        ),
     },
 )
-_group("source", "For data owners.", {"check": source.check})
+_group(
+    "source",
+    "For data owners.",
+    {
+        "check": later(
+            "source:check",
+            "Read the data and explain, in plain words, what can leave and what it can tell.",
+        ),
+        "answer": later(
+            "source_answer:answer",
+            "Answer a question that came by mail: first see what it asks, then say yes or no.",
+        ),
+    },
+)
+_group(
+    "campaign",
+    "A campaign: described for approval, or by mail, in files and without a server.",
+    {
+        "new": later(
+            "campaign:new",
+            "Begin a campaign by mail: write the question that each data owner answers with a file.",
+        ),
+        "describe": later(
+            "campaign_describe:describe",
+            "What will leave each site, why that is acceptable, and what it costs: for approval.",
+        ),
+    },
+)
 _group(
     "sketch",
     "A sketch: noisy answers that were saved. Merging and reading them costs no privacy.",
-    {"merge": sketch.merge, "show": sketch.show_sketch, "fit": sketch.fit},
+    {
+        "merge": later(
+            "sketch:merge", "Put the answers of several sketches together. An answer counts once."
+        ),
+        "show": later(
+            "sketch:show_sketch",
+            "What is in a sketch: the question, the answers, ε at each source, the noisy totals.",
+        ),
+        "fit": later(
+            "sketch:fit", "The map that a sketch gives, and how good confidence is estimated to be."
+        ),
+    },
 )
 _group(
     "study",
     "The paper's benchmark, simulated: run it, and read it as tables, figures and a report.",
     {
-        "run": study.run,
-        "table": study.table,
-        "figures": study.figures,
-        "report": study.report,
+        "run": later(
+            "study:run",
+            "Run every method over every shift and setting, many times, and measure it.",
+        ),
+        "table": later(
+            "study:table",
+            "The paper's tables, with its own figures beside a study that is like its own.",
+        ),
+        "figures": later(
+            "study:figures",
+            "Three panels for each shift (sources, samples, ε), and one overview, as PNG and SVG.",
+        ),
+        "report": later(
+            "study:report",
+            "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
+        ),
     },
 )
 _group(
     "data",
     "From images to logits: fetch, train, corrupt, and write the archives a study reads.",
     {
-        "fetch": data.fetch,
-        "train": data.train,
-        "logits": data_logits.logits,
-        "pack": data_pack.pack,
-        "check": data_check.check,
-        "corruptions": data.sheet,
+        "fetch": later(
+            "data:fetch",
+            "Get a data set or the photographs of frost, check them, and keep them for later commands.",
+        ),
+        "train": later("data:train", "Train a network from images, by a recipe."),
+        "logits": later(
+            "data_logits:logits",
+            "Ask a network about the test images, clean and corrupted, and write what it says.",
+        ),
+        "pack": later(
+            "data_pack:pack",
+            "Pack logits that were computed elsewhere into an archive that a study reads.",
+        ),
+        "check": later(
+            "data_check:check",
+            "Accuracy and calibration error of an archive under each shift, beside the paper's.",
+        ),
+        "corruptions": later(
+            "data:sheet",
+            "A contact sheet of all 15 corruptions at all 5 severities. Needs torch; a few seconds.",
+        ),
     },
     epilog="From nothing to the paper's tables: `privcal data fetch cifar10`, `privcal data train "
     "cifar10`, `privcal data logits`, `privcal study run`.",
@@ -134,16 +249,40 @@ _group(
     "federation",
     "Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
     {
-        "init": federation.init,
-        "check": federation.check,
-        "roster": federation.roster,
-        "serve": federation.serve,
-        "up": federation.up,
-        "down": federation.down,
-        "add": federation_members.add,
-        "renew": federation_members.renew,
-        "revoke": federation_members.revoke,
-        "revocations": federation_members.revocations,
+        "init": later("federation:init", "Make a closed start-up kit for each participant."),
+        "check": later(
+            "federation:check", "Is a participant's folder closed? Exits with 1 where it is not."
+        ),
+        "roster": later(
+            "federation:roster",
+            "Gather the keys of the sites that are connected, or sent their cards, into your roster.",
+        ),
+        "serve": later(
+            "federation:serve", "Be the federation's server, in the foreground, until stopped."
+        ),
+        "up": later(
+            "federation:up",
+            "Start a federation's server and sites on this machine, and wait until they are connected.",
+        ),
+        "down": later(
+            "federation:down",
+            "Stop a federation's server and sites on this machine; nothing of them is left.",
+        ),
+        "add": later(
+            "federation_members:add", "Make a kit for a site or a calibrator who joins later."
+        ),
+        "renew": later(
+            "federation_members:renew",
+            "Make a new key and certificate for a participant, before the old ones run out.",
+        ),
+        "revoke": later(
+            "federation_members:revoke",
+            "Sign a list on which a participant, or its older keys, are revoked.",
+        ),
+        "revocations": later(
+            "federation_members:revocations",
+            "Install the list of those who are revoked; it holds at once.",
+        ),
     },
     before=need_posix,
 )
@@ -151,25 +290,64 @@ _site = _group(
     "site",
     "A site of a federation: for its data owner.",
     {
-        "init": site.init,
-        "add": site.add,
-        "run": site.run,
-        "health": site.health,
-        "approve": site.approve,
-        "status": site.status,
+        "init": later(
+            "site:init",
+            "Set a site up: its settings with comments, its keys, its ledger; the data are checked.",
+        ),
+        "add": later(
+            "site:add", "Let a site answer about another model too, from data of their own."
+        ),
+        "run": later(
+            "site:run",
+            "Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.",
+        ),
+        "health": later(
+            "site:health",
+            "Is a site well? Exits with 1 where something keeps it from answering, or soon will.",
+        ),
+        "approve": later(
+            "site:approve",
+            "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
+        ),
+        "status": later("site:status", "What left a site, what remains, who asked."),
+        "watch": later(
+            "site_watch:watch",
+            "Answer signed questions that appear in a folder, unattended, until stopped.",
+        ),
+        "card": later(
+            "site_watch:card",
+            "A site's card: its name and public keys, for a calibrator whom no server tells of it.",
+        ),
     },
     before=need_posix,
 )
 _group(
     "roster",
     "The sites of a federation with the keys that each made itself.",
-    {"show": site_roster.show_roster, "accept": site_roster.accept},
+    {
+        "show": later(
+            "site_roster:show_roster",
+            "The roster that a site accepted, or that a calibrator uses, with its digest.",
+        ),
+        "accept": later(
+            "site_roster:accept",
+            "Take a roster for a site: checked, with this site's present keys in it.",
+        ),
+    },
     under=_site,
 )
 _group(
     "keys",
     "A site's own keys, which never leave it.",
-    {"rotate": site_roster.rotate, "destroy": site_roster.destroy},
+    {
+        "rotate": later(
+            "site_roster:rotate", "Make new keys for a site; the old ones are overwritten."
+        ),
+        "destroy": later(
+            "site_roster:destroy",
+            "Overwrite and remove a site's keys. It can answer nobody until `rotate` made new ones.",
+        ),
+    },
     under=_site,
 )
 

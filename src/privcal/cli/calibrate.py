@@ -16,20 +16,27 @@ import privcal
 from privcal import methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
+from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
+    Classes,
+    Columns,
     Json,
     LeaveAlone,
     LedgerFolder,
     MapOut,
+    PageOut,
     PerRow,
     Person,
     PrivatePlot,
     SourceColumn,
     SourceList,
     Unchanged,
+    check_page,
+    columns_of,
+    words,
 )
 from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
@@ -99,7 +106,7 @@ SiteTimeout = Annotated[
 MaxRows = Annotated[
     int | None,
     typer.Option(
-        help="With --federation: distrust answers that more rows would be needed for; by "
+        help="With --federation and --answers: distrust answers that more rows would be needed for; by "
         "default 1,000,000. Give a bound near the truth where there are fewer than 8 sites."
     ),
 ]
@@ -141,9 +148,26 @@ SketchOut = Annotated[
 ]
 
 
+ByMail = Annotated[
+    bool,
+    typer.Option(
+        "--answers", help="The files are answers that came by mail (privcal campaign new)."
+    ),
+]
+FirstQuestion = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --answers: the campaign's first question, if it is not in this folder."
+    ),
+]
+
+
 def calibrate(
+    context: typer.Context,
     out: MapOut,
     source: Files = None,
+    answers: ByMail = False,
+    question: FirstQuestion = None,
     federation: Federation = None,
     method: MethodName = "acc-t",
     epsilon: Epsilon = 1.0,
@@ -155,6 +179,8 @@ def calibrate(
     new_ledger: NewLedger = False,
     person: Person = None,
     per_row: PerRow = False,
+    columns: Columns = None,
+    classes: Classes = None,
     min_sources: MinSources = 1,
     model: Model = None,
     resume: Resume = False,
@@ -170,6 +196,7 @@ def calibrate(
     leave_alone: LeaveAlone = False,
     sketch: SketchOut = None,
     plot: PrivatePlot = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate from the private answers of many sources, and write the map.
@@ -192,21 +219,34 @@ def calibrate(
     `privcal calibrate clinic-*.csv --method sketch --event 1 --plot risk.png --out map.json`
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
+
+    `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
-    theirs = (source_column, source_list, policy, ledger_dir, person, *files)
+    if answers:
+        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
+        return
+    if question is not None:
+        raise InputError("--question is for --answers")
+    theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
-    _check_files(method, public=public, sketch=sketch, plot=plot)
+    check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
-    clean = None if public is None else read_public(public, files)
+    layout: dict[str, Any] = {
+        "columns": columns_of(columns),
+        "class_names": words(classes),
+    }
+    clean = None if public is None else read_public(public, files, **layout)
     options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
+    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
     _check_kept(chosen, sketch=sketch, plot=plot)
     request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
     request.check([*files, source_list, policy, public], plot)
+    check_page(html)
+    check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
         sources = open_sources(
             files,
@@ -218,6 +258,7 @@ def calibrate(
             new_ledgers=new_ledger,
             person=person,
             per_row=per_row,
+            **layout,
             epsilon=epsilon,
             public=clean,
             tell=note,
@@ -231,7 +272,7 @@ def calibrate(
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, *where, as_json)
+    report(result, names, clean, out, sketch, plot, html, *where, as_json)
 
 
 @dataclass(frozen=True)
@@ -303,7 +344,7 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     need_flare()
 
 
-def _check_files(method: str, **paths: Path | None) -> None:
+def check_files(method: str, **paths: Path | None) -> None:
     """Public rows, a sketch and a picture of it are for methods that have a use for them."""
     cls = methods.find(method)
     for name, path in paths.items():
@@ -319,7 +360,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
             raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
-def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def flags_of(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given as flags of their own, for methods that have a use for them."""
     given = {name: value for name, value in flags.items() if value is not None}
     known = {field.name for field in fields(methods.find(method))}

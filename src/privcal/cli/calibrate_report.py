@@ -10,10 +10,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from privcal import pages
 from privcal.calibrate import Progress, Result
 from privcal.cli.console import note, plural, show
 from privcal.cli.sketch_report import document, draw
 from privcal.cli.sketch_report import report as sketch_report
+from privcal.displays.calibration_page import calibration_page
 from privcal.errors import REFUSALS
 from privcal.plausible import FEWEST, IMPLAUSIBLE
 from privcal.scores import Scores
@@ -40,6 +42,7 @@ def report(
     out: Path,
     sketch: Path | None,
     plot: Path | None,
+    html: Path | None,
     unit: str,
     max_rows: int | None,
     as_json: bool,
@@ -98,6 +101,11 @@ def report(
         parts += draw(plot, evaluation, f"{about} on the hidden rows", epsilon)
         if plot is not None:
             facts["plot"] = str(plot)
+    if html is not None:
+        estimated = None if result.sketch is None else evaluation
+        pages.save(html, calibration_page(result, names, estimated, unit))
+        parts.append(f"page: {html}")
+        facts["html"] = str(html)
     show(as_json, facts, *parts)
 
 

@@ -8,16 +8,34 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from privcal.cli.console import plural, show
-from privcal.cli.options import Json, LeaveAlone, Public, Unchanged
+from privcal import pages
+from privcal.cli.console import counting, note, plural, show
+from privcal.cli.options import (
+    Classes,
+    Columns,
+    Json,
+    LeaveAlone,
+    PageOut,
+    Public,
+    Unchanged,
+    check_page,
+    columns_of,
+    words,
+)
 from privcal.cli.sketch_report import document, draw, report
+from privcal.columns import Layout
+from privcal.displays.diagram import together
+from privcal.displays.evaluation_page import displays_of, evaluation_page
+from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
-from privcal.maps import CurveMap, load_map
-from privcal.plots import check_picture, save_reliability
-from privcal.readers import ENDINGS, read_scores
+from privcal.maps import CurveMap, Map, RiskMap, load_map
+from privcal.plots import check_picture, save_figure
+from privcal.readers import is_scores, read_scores
+from privcal.scores import Scores
 from privcal.sketch import Sketch
+from privcal.sources import warn_of_probabilities
 
 
 def evaluate(
@@ -34,6 +52,9 @@ def evaluate(
     public: Public = None,
     unchanged: Unchanged = None,
     leave_alone: LeaveAlone = False,
+    columns: Columns = None,
+    classes: Classes = None,
+    html: PageOut = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration exactly, on data you may look at: no privacy is involved.
@@ -47,9 +68,12 @@ def evaluate(
     `privcal evaluate sketch.json --private --public clean.npz --plot reliability.png`
     """
     check_picture(plot)
-    check_outputs([plot], [scores, map, public])
+    check_page(html)
+    check_outputs([plot, html], [scores, map, public])
+    layout = Layout.of(columns_of(columns), words(classes))
     if private:
-        _estimate(scores, public, map, plot, bins, unchanged, leave_alone, as_json)
+        clean = None if public is None else read_scores(public, columns=layout)
+        _estimate(scores, clean, map, plot, html, bins, unchanged, leave_alone, as_json)
     elif scores.suffix.lower() == ".json":
         raise InputError(
             f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
@@ -59,17 +83,33 @@ def evaluate(
             "--public, --unchanged and --leave-alone are for reading a sketch, with --private"
         )
     else:
-        _measure(scores, map, plot, bins, as_json)
+        _measure(scores, layout, map, plot, html, bins, as_json)
 
 
-def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json: bool) -> None:
+def _measure(
+    file: Path,
+    layout: Layout,
+    map: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    bins: int,
+    as_json: bool,
+) -> None:
     loaded = None if map is None else load_map(map)
-    scores = read_scores(file)
-    results = {"before": measure(scores, None, bins)}
-    if loaded is not None:
-        results["after"] = measure(scores, loaded, bins)
+    with counting(f"reading {file.name}"):
+        scores = read_scores(file, columns=layout)
+    warn_of_probabilities(str(file), scores, note)
+    event = loaded.event if isinstance(loaded, RiskMap) else None
+    results = {}
+    maps: dict[str, Map | None] = {"before": None}
+    maps |= {} if loaded is None else {"after": loaded}
+    for when, applied in maps.items():
+        with counting(f"measuring {file.name}" if loaded is None else f"measuring {when}") as done:
+            results[when] = measure(scores, applied, bins, event=event, progress=done)
     if plot is not None:
-        save_reliability(plot, list(results.items()), file.name, columns=2)
+        save_figure(plot, together(displays_of(results), file.name, columns=2))
+    if html is not None:
+        pages.save(html, evaluation_page(file.name, results))
     table = Table(title=f"{file}, {plural(len(scores), 'row')}")
     table.add_column("measure")
     for when in results:
@@ -77,20 +117,22 @@ def _measure(file: Path, map: Path | None, plot: Path | None, bins: int, as_json
     values = {when: result.to_dict() for when, result in results.items()}
     for name in list(values["before"])[1:]:
         table.add_row(name, *(f"{figures[name]:.4f}" for figures in values.values()))
-    show(as_json, values, table, *([] if plot is None else [f"reliability diagram: {plot}"]))
+    drawn = [] if plot is None else [f"reliability diagram: {plot}"]
+    show(as_json, values, table, *drawn, *([] if html is None else [f"page: {html}"]))
 
 
 def _estimate(
     file: Path,
-    public: Path | None,
+    clean: Scores | None,
     map: Path | None,
     plot: Path | None,
+    html: Path | None,
     bins: int,
     unchanged: float | None,
     leave_alone: bool,
     as_json: bool,
 ) -> None:
-    if file.is_dir() or file.suffix.lower() in ENDINGS:
+    if is_scores(file):
         raise InputError(
             f"{file} holds scores, not a sketch; --private estimates from a saved sketch (.json)"
         )
@@ -100,8 +142,10 @@ def _estimate(
         raise InputError(
             f"a sketch can judge a curve, as privcal sketch fit writes it; {map} is not one"
         )
-    clean = None if public is None else read_scores(public)
     evaluation = sketch.evaluate(clean, loaded, bins, unchanged=unchanged, leave_alone=leave_alone)
     parts = report(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)
+    if html is not None:
+        pages.save(html, sketch_page(sketch, evaluation, file.name))
+        parts.append(f"page: {html}")
     show(as_json, document(evaluation, sketch.epsilon), *parts)

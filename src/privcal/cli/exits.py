@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
+from privcal.cli.later import Group
 from privcal.errors import CalibrationError, InputError, Refused
 
 
@@ -21,14 +21,24 @@ class Interrupted(BaseException):
     """Ctrl-C, under a name that typer does not turn into an exit code of its own."""
 
 
-class Commands(TyperGroup):
+# What an interrupt of a command leaves behind; of one that is not here, nothing at all.
+LEFT = {
+    "calibrate": "what was finished is on disk, and what was charged stays charged",
+    "source": "what was finished is on disk, and what was charged stays charged",
+    "site": "what was charged stays charged",
+    "study": "what was finished is on disk, and the same command goes on",
+    "data": "what was finished is on disk",
+}
+
+
+class Commands(Group):
     """The group of all commands; an interrupt of any of them gets through to `run`."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Interrupted from None
+            raise Interrupted(LEFT.get(ctx.invoked_subcommand, "nothing was charged")) from None
 
 
 def run(app: typer.Typer) -> None:
@@ -39,7 +49,7 @@ def run(app: typer.Typer) -> None:
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     hook, sys.unraisablehook = sys.unraisablehook, _not_lost(sys.unraisablehook)
     try:
-        app()
+        app(prog_name="privcal")
     except InputError as error:
         _stop(str(error), 2)
     except Refused as error:
@@ -48,8 +58,8 @@ def run(app: typer.Typer) -> None:
         most = max(error.spent, default=0)
         charged = f"; charged all the same: up to epsilon {most:g} at each source"
         _stop(f"{error}{charged if most else ''}", 1)
-    except Interrupted:
-        _stop("interrupted; what was finished is on disk, and what was charged stays charged", 1)
+    except Interrupted as interrupt:
+        _stop(f"interrupted; {interrupt}", 1)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _stop(f"cannot read or write{where}: {error.strerror or error}", 1)

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich import box
 from rich.table import Table
 
+from privcal import pages
 from privcal.cli.console import note, show
-from privcal.cli.options import Json, LedgerFile
+from privcal.cli.options import Json, LedgerFile, PageOut, check_page
+from privcal.displays.ledger_page import ledger_page
 from privcal.errors import InputError
+from privcal.files import check_outputs
 from privcal.privacy.accounts import person_hash
 from privcal.privacy.chain import Entry
 from privcal.privacy.epsilon import from_nano
 from privcal.privacy.explain import promise, remaining
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_of
+from privcal.registry import entry_of, save_entry
 
 
-def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
+def show_ledger(
+    file: LedgerFile,
+    html: PageOut = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="A draft of an entry for a public registry of deployments (.yaml)."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """What left, when, to whom, at what cost, and what remains.
 
-    Example: `privcal ledger show hospital.npz.ledger`
+    Examples:
+
+    `privcal ledger show hospital.npz.ledger`
+
+    `privcal ledger show hospital.npz.ledger --html ledger.html --registry entry.yaml`
     """
+    check_page(html)
+    if registry is not None and registry.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"{registry}: an entry for a registry must end in .yaml")
+    check_outputs([html, registry], [file])
     ledger = ledger_of(file)
+    if registry is not None:
+        save_entry(registry, entry_of(ledger))
+    if html is not None:
+        pages.save(html, ledger_page(ledger))
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
     facts, persons, behind = facts_of(ledger), _persons(ledger), ledger.nano_behind()
     reserved, waiting = ledger.reserved(), len(ledger.waiting())
@@ -57,6 +83,12 @@ def show_ledger(file: LedgerFile, as_json: Json = False) -> None:
         "waiting": waiting,
         "entries": [_document(entry) for entry in entries],
     }
+    if html is not None:
+        lines.append(f"page: {html}")
+    if registry is not None:
+        lines.append(
+            f"entry for a registry, to be read and filled in before it is sent: {registry}"
+        )
     show(as_json, document, _table(str(ledger.path), entries), *lines)
 
 

@@ -11,17 +11,21 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from privcal import pages
 from privcal.cli.console import plural, show, table
 from privcal.cli.options import (
     Json,
     LeaveAlone,
     MapOut,
+    PageOut,
     PrivatePlot,
     Public,
     SketchFile,
     Unchanged,
+    check_page,
 )
 from privcal.cli.sketch_report import document, draw, report
+from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.plots import check_picture
@@ -56,12 +60,30 @@ def merge(
     show(as_json, facts, f"{_answers(merged)} written to {out}")
 
 
-def show_sketch(file: SketchFile, as_json: Json = False) -> None:
+def show_sketch(
+    file: SketchFile, html: PageOut = None, public: Public = None, as_json: Json = False
+) -> None:
     """What is in a sketch: the question, the answers, ε at each source, the noisy totals.
 
-    Example: `privcal sketch show all.json`
+    With --html: a page that also shows what it says of the hidden rows.
+
+    Examples:
+
+    `privcal sketch show all.json`
+
+    `privcal sketch show all.json --html sketch.html`
     """
+    check_page(html)
+    check_outputs([html], [file, public])
     sketch = Sketch.load(file)
+    if html is not None:
+        clean = None if public is None else read_scores(public)
+        readable = clean is not None or sketch.query.temperature == 1.0
+        pages.save(
+            html, sketch_page(sketch, sketch.evaluate(clean) if readable else None, file.name)
+        )
+    elif public is not None:
+        raise InputError("--public is for the page of a sketch: give --html as well")
     count = len(sketch.answers)
     deviation = count * math.sqrt(sketch.noise_variance)
     totals = [float(value) for value in sketch.average * count]
@@ -98,7 +120,9 @@ def show_sketch(file: SketchFile, as_json: Json = False) -> None:
     }
     question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
     noisy = _totals(sketch.query, wrong, right, deviation)
-    show(as_json, facts, Text(str(file), style="bold"), Text(question), listed, *often, noisy)
+    written = [] if html is None else [f"page: {html}"]
+    title = Text(str(file), style="bold")
+    show(as_json, facts, title, Text(question), listed, *often, noisy, *written)
 
 
 def fit(

@@ -9,17 +9,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from privcal.cli.console import table
-from privcal.maps import unchanged_in_words
-from privcal.plots import save_private_reliability
-from privcal.sketch.evaluation import Estimate, PrivateEvaluation
-from privcal.sketch.risk import RiskEvaluation
-
-Estimated = PrivateEvaluation | RiskEvaluation
-
-DROWNED = (
-    "The noise drowned the data: the map and these figures are only what was believed beforehand. "
-    "More sources or a larger epsilon would help."
+from privcal.displays.estimates import (
+    DROWNED,
+    Estimated,
+    display_of,
+    in_words,
+    measures,
+    unchanged,
 )
+from privcal.sketch.risk import RiskEvaluation
 
 
 def report(evaluation: Estimated, epsilon: float) -> list[RenderableType]:
@@ -28,26 +26,17 @@ def report(evaluation: Estimated, epsilon: float) -> list[RenderableType]:
     if isinstance(evaluation, RiskEvaluation):
         about = f"The risk of class {evaluation.event} in the"
         words = [Text(in_words(evaluation))]
-    measures = table(
+    listed = table(
         ("measure", "before", "after"),
         ("measure",),
         title=f"{about} hidden rows, {_headline(epsilon)}",
         caption="In brackets: 95 % credible intervals. Computed from the answers already given, "
         "at no further cost in privacy.",
     )
-    for name, before, after in _measures(evaluation):
-        measures.add_row(name, str(before), "" if after is None else str(after))
+    for name, before, after in measures(evaluation):
+        listed.add_row(name, str(before), "" if after is None else str(after))
     said = [] if evaluation.unchanged is None else [Text(unchanged(evaluation), style="bold")]
-    return [measures, *(words if evaluation.informative else [Text(DROWNED)]), *said]
-
-
-def unchanged(evaluation: Estimated) -> str:
-    """How probable it is that nothing changed, and what came of it."""
-    assert evaluation.unchanged is not None
-    assert evaluation.unchanged_before is not None
-    words = unchanged_in_words(evaluation.unchanged, evaluation.unchanged_before)
-    left = " The model was left as it is." if evaluation.left_alone else ""
-    return f"{words[0].upper()}{words[1:]}.{left}"
+    return [listed, *(words if evaluation.informative else [Text(DROWNED)]), *said]
 
 
 def draw(
@@ -56,7 +45,7 @@ def draw(
     """Draw the estimated reliability diagram, where one is wanted; what to say of it."""
     if plot is None:
         return []
-    save_private_reliability(plot, evaluation, title, epsilon)
+    display_of(evaluation, epsilon).save(plot, title)
     what = "calibration curve" if isinstance(evaluation, RiskEvaluation) else "reliability diagram"
     return [f"{what}, {_headline(epsilon)}: {plot}"]
 
@@ -71,45 +60,3 @@ def document(evaluation: Estimated, epsilon: float) -> dict[str, Any]:
 
 def _headline(epsilon: float) -> str:
     return f"estimated under ε = {epsilon:g}, not measured"
-
-
-def in_words(evaluation: RiskEvaluation) -> str:
-    """What was wrong with the model's own risk, as far as the intervals can tell."""
-    ratio, slope = evaluation.observed_expected_before, evaluation.slope_before
-    said = []
-    if not ratio.low <= 1 <= ratio.high:
-        said.append(
-            f"The model's own risk is too {'low' if ratio.value > 1 else 'high'} on the whole: for "
-            f"every 100 expected there were about {100 * ratio.value:.0f}."
-        )
-    if not slope.low <= 1 <= slope.high:
-        wrong = ("too high", "too low") if slope.value < 1 else ("too low", "too high")
-        said.append(f"Its high risks are {wrong[0]} and its low ones {wrong[1]}.")
-    return " ".join(said or ["As far as this can tell, the model's own risk fits."])
-
-
-def _measures(evaluation: Estimated) -> list[tuple[str, Estimate, Estimate | None]]:
-    """(measure, before, after); one value where the map changes nothing."""
-    if isinstance(evaluation, RiskEvaluation):
-        e = evaluation
-        shown = [("AUROC", e.auroc, None)] if e.auroc is not None else []
-        return [
-            (f"how often it was class {e.event}", e.prevalence, None),
-            ("mean risk", e.risk_before, e.risk_after),
-            (
-                "observed / expected (1 is right)",
-                e.observed_expected_before,
-                e.observed_expected_after,
-            ),
-            ("calibration intercept (0 is right)", e.intercept_before, e.intercept_after),
-            ("calibration slope (1 is right)", e.slope_before, e.slope_after),
-            ("Brier", e.brier_before, e.brier_after),
-            *shown,
-        ]
-    # No prediction changes, so accuracy has one value.
-    return [
-        ("accuracy", evaluation.accuracy, None),
-        ("mean confidence", evaluation.confidence_before, evaluation.confidence_after),
-        ("ECE", evaluation.ece_before, evaluation.ece_after),
-        ("Brier", evaluation.brier_before, evaluation.brier_after),
-    ]

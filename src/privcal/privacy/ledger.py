@@ -184,6 +184,29 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})" if self.durable else "Ledger(in memory: not durable)"
 
+    def _repr_html_(self) -> str:
+        from privcal.notebook import fragment
+
+        where = self.path.name if self.path else "in memory: forgotten when the process ends"
+        try:
+            facts, policy = self.facts, self.policy
+            spent, left = self.nano_spent, policy.nano_total - self.nano_spent
+            entries, in_step = len(self.entries()), self.in_step
+        except Refused as refusal:
+            return fragment("Ledger", {"file": where, "state": str(refusal)})
+        common = policy.budget == "population"
+        known = {
+            "of": facts.name,
+            "file": where,
+            "protects": f"each {facts.unit}",
+            "ε in all": f"{policy.epsilon:g}" + ("" if common else " on each person"),
+            "ε spent": from_nano(spent) if common else None,
+            "ε that remains": from_nano(left) if common else None,
+            "entries": entries,
+        }
+        warning = "It is not what its high-water mark says: run privcal ledger reconcile."
+        return fragment("Ledger", known, None if in_step else warning)
+
     # --- what a source does -------------------------------------------------------------
 
     def charge(self, question: Question, asker: str, policy: Policy) -> list[int] | None:

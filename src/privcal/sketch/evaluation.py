@@ -8,6 +8,7 @@ zero by construction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,7 +68,21 @@ class Band:
     """The share of all rows around the score."""
 
 
-@dataclass(frozen=True, eq=False)
+def in_html(title: str, estimates: Mapping[str, Estimate], informative: bool) -> str:
+    """Estimates as a notebook shows them."""
+    from privcal.notebook import grid
+
+    note = "Estimated under differential privacy; nothing here was measured."
+    if not informative:
+        note = f"The noise drowned the data: this is only what was believed beforehand. {note}"
+    rows = [
+        (name.replace("_", " "), f"{e.value:.3f}", f"{e.low:.3f} to {e.high:.3f}")
+        for name, e in estimates.items()
+    ]
+    return grid(title, ("measure", "estimate", "95 % credible interval"), rows, note)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PrivateEvaluation:
     """Estimates under differential privacy: nothing here was measured on rows."""
 
@@ -91,6 +106,12 @@ class PrivateEvaluation:
     def estimates(self) -> dict[str, Estimate]:
         """The estimates by name."""
         return {k: v for k, v in vars(self).items() if isinstance(v, Estimate)}
+
+    def __repr__(self) -> str:
+        return f"PrivateEvaluation(ECE {self.ece_before} before, {self.ece_after} after; estimated)"
+
+    def _repr_html_(self) -> str:
+        return in_html("Confidence on the hidden rows", self.estimates(), self.informative)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ import numpy as np
 
 from privcal.maps import CurveMap
 from privcal.scores import FloatArray
-from privcal.sketch.evaluation import Estimate, brier, drawn
+from privcal.sketch.evaluation import Estimate, brier, drawn, in_html
 from privcal.sketch.model import Posterior, sigmoid
 from privcal.sketch.reader import SketchReader
 
@@ -49,7 +49,7 @@ class RiskBand:
     """The share of all rows around the score."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RiskEvaluation:
     """Estimates under differential privacy: nothing here was measured on rows."""
 
@@ -88,6 +88,16 @@ class RiskEvaluation:
     def estimates(self) -> dict[str, Estimate]:
         """The estimates by name."""
         return {k: v for k, v in vars(self).items() if isinstance(v, Estimate)}
+
+    def __repr__(self) -> str:
+        return (
+            f"RiskEvaluation(class {self.event}: observed / expected {self.observed_expected_before} "
+            f"before, {self.observed_expected_after} after; estimated)"
+        )
+
+    def _repr_html_(self) -> str:
+        title = f"The risk of class {self.event} on the hidden rows"
+        return in_html(title, self.estimates(), self.informative)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -331,6 +331,25 @@ class Sketch:
             )
         return replace(reader, temperature=ours)
 
+    def __repr__(self) -> str:
+        return (
+            f"Sketch({len(self.answers)} answers of {len(self.nano_spent)} sources, at most "
+            f"ε = {self.epsilon:g} each)"
+        )
+
+    def _repr_html_(self) -> str:
+        from privcal.notebook import Fact, fragment, some
+
+        facts: dict[str, Fact] = {
+            "question": self.query.describe(),
+            "model": self.model or "not said",
+            "answers": len(self.answers),
+            "sources": some(list(self.nano_spent)),
+            "ε charged to each, at most": self.epsilon,
+        }
+        note = "Noisy answers: keeping, merging and reading them costs no further privacy."
+        return fragment("Sketch", facts, note)
+
     def to_dict(self) -> dict[str, Any]:
         """The content of the sketch's JSON file."""
         return {

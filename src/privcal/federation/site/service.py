@@ -25,6 +25,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
 from privcal.federation.shared.certificates import own_name
 from privcal.federation.shared.messages import (
+    MAX_LIFETIME,
     Opened,
     Reply,
     open_message,
@@ -58,6 +59,9 @@ STATUS = "status.json"
 class Service:
     """A site that answers, whatever network brings the messages."""
 
+    longest = MAX_LIFETIME
+    """Seconds that a request may hold."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.name = own_name(self.folder)
@@ -89,7 +93,7 @@ class Service:
         if not self._room.acquire(blocking=False):
             return plain_refusal("busy", text, keys, self.name).encode()
         try:
-            opened = open_message(text, self._root, site=self.name)
+            opened = open_message(text, self._root, site=self.name, longest=self.longest)
             with self._share(opened.asker):
                 reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
@@ -256,7 +260,7 @@ def run(folder: Path) -> None:
     """Be the site, in the foreground, until stopped."""
     from privcal.federation.site.cell import site_cell  # FLARE: other commands need it not
 
-    with _only_one(folder):
+    with only_one(folder, "running.lock"):
         service = Service(folder)
         cell = site_cell(service.folder, service.answer)
         since: float | None = None
@@ -293,11 +297,11 @@ def _write_status(service: Service, since: float | None) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the site's lock: two processes of one site would push each other out."""
+def only_one(folder: Path, name: str) -> Iterator[None]:
+    """Hold a lock of the site: two processes of one site would push each other out."""
     import fcntl
 
-    with (folder / "local" / "running.lock").open("w") as lock:
+    with (folder / "local" / name).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,0 +1,107 @@
+"""`privcal campaign describe`: one page for approval, before anything is asked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from privcal import methods, pages
+from privcal.cli.calibrate import (
+    CampaignName,
+    Epsilon,
+    Event,
+    MethodName,
+    MethodOptions,
+    Model,
+    PublicRows,
+    RowsPerSource,
+)
+from privcal.cli.console import show
+from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page
+from privcal.description import Description
+from privcal.description import describe as described
+from privcal.displays.description_page import description_page
+from privcal.errors import InputError
+from privcal.files import check_outputs
+from privcal.privacy.epsilon import to_nano
+from privcal.question import check_asker, check_campaign
+from privcal.sources import read_public
+
+
+def describe(
+    method: MethodName = "sketch",
+    epsilon: Epsilon = 1.0,
+    option: MethodOptions = None,
+    model: Model = None,
+    asker: Annotated[str | None, typer.Option(help="Who will ask, as owners know them.")] = None,
+    campaign: CampaignName = None,
+    sources: Annotated[int, typer.Option(min=1, help="About how many are asked.")] = 10,
+    rows_per_person: Annotated[
+        int, typer.Option(min=1, help="How many rows of a person the sources count.")
+    ] = 1,
+    purpose: Annotated[str | None, typer.Option(help="What for, in a sentence or two.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom owners can ask.")] = None,
+    public: PublicRows = None,
+    event: Event = None,
+    rows_per_source: RowsPerSource = None,
+    unchanged: Unchanged = None,
+    leave_alone: LeaveAlone = False,
+    html: PageOut = None,
+    as_json: Json = False,
+) -> None:
+    """What will leave each site, why that is acceptable, and what it costs: for approval.
+
+    Nothing is asked and nobody is charged. All owners compare the digest: the same facts give the
+    same digest on every machine, and any other fact another one.
+
+    Examples:
+
+    `privcal campaign describe --epsilon 1 --asker ann@lab.org --model sepsis-v3 --event 1`
+
+    `privcal campaign describe --epsilon 1 --purpose "Correct the risk" --html approval.html`
+    """
+    check_page(html)
+    check_outputs([html], [public])
+    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    given = {name: value for name, value in flags.items() if value is not None}
+    if leave_alone:
+        given["leave_alone"] = True
+    options = methods.parse_options(method, option or [])
+    if twice := set(options) & set(given):
+        raise InputError(f"{min(twice)} is given twice: as a flag and with --option")
+    clean = {} if public is None else {"public": read_public(public)}
+    if asker is not None:
+        check_asker(asker)
+    if campaign is not None:
+        check_campaign(campaign)
+    found = described(
+        methods.make(method, **options, **given, **clean),
+        to_nano(epsilon),
+        sources=sources,
+        rows_per_person=rows_per_person,
+        rows_per_source=rows_per_source,
+        model=model,
+        asker=asker,
+        campaign=campaign,
+        purpose=purpose,
+        contact=contact,
+    )
+    if html is not None:
+        pages.save(html, description_page(found))
+    written = [] if html is None else [f"page: {html}"]
+    show(as_json, found.to_dict(), *_parts(found), *written)
+
+
+def _parts(found: Description) -> list[Text]:
+    told = [
+        ("What leaves each source", [*found.leaves(), found.stays()]),
+        ("Why that is acceptable", found.acceptable()),
+        ("What it costs", found.costs()),
+        ("Digest, to compare with the other owners", [found.spoken]),
+    ]
+    parts = [Text(found.purpose)] if found.purpose else []
+    for title, sentences in told:
+        parts += [Text(title, style="bold"), *(Text(f"  {sentence}") for sentence in sentences)]
+    return parts

@@ -1,0 +1,173 @@
+"""`privcal score`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from privcal.checks import one_of
+from privcal.cli.console import note, plural, progress_bar, show
+from privcal.cli.options import Json, PerRow, Person, words
+from privcal.errors import InputError
+from privcal.files import check_outputs
+
+if TYPE_CHECKING:
+    from privcal.scoring.model import Model
+    from privcal.scoring.tables import Setup
+
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…",
+        help="The columns that the model takes as one matrix, in order; not needed where it takes "
+        "each column by its name.",
+    ),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…", help="The classes in order, where the model does not say their names."
+    ),
+]
+Output = Annotated[
+    str | None, typer.Option(help="The model's output with the scores, where it has several.")
+]
+As = Annotated[
+    str | None,
+    typer.Option("--as", help="logits or probabilities, where the model leaves that open."),
+]
+Missing = Annotated[
+    bool,
+    typer.Option(
+        "--allow-missing",
+        help="Blank cells go to the model, as NaN or empty text: for one that fills them in.",
+    ),
+]
+
+
+def score(
+    model: Annotated[Path, typer.Argument(help="An ONNX model.")],
+    tables: Annotated[
+        list[Path], typer.Argument(help="Tables of features: .parquet, .csv, or .npz with x.")
+    ],
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="The column of the true classes.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Where to write: .parquet or .csv; for several tables, a folder."),
+    ],
+    person: Person = None,
+    per_row: PerRow = False,
+    features: Features = None,
+    classes: Classes = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Columns to carry along, such as hospital.")
+    ] = None,
+    output: Output = None,
+    kind: As = None,
+    missing: Missing = False,
+    skip_malformed: Annotated[
+        bool,
+        typer.Option(
+            "--skip-malformed", help="Leave malformed rows out, rather than stop at the first."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a table through a model: labelled scores, which calibrate, advise and the others read.
+
+    Each row is run alone, so that its scores depend on no other row. The model's name is its file's
+    SHA-256, which Parquet files of scores carry along.
+
+    Example: `privcal score model.onnx visits.parquet --label died --person patient_id
+    --out scores.parquet`
+    """
+    from privcal.scoring import score_table
+
+    outs = _outs(tables, out)
+    check_outputs(outs, [model, *tables])
+    setup = setup_of(label, person, per_row, features, classes, output, kind, missing)
+    opened = setup.open(model)
+    written = []
+    for table, file in zip(tables, outs, strict=True):
+        with progress_bar() as bar:
+            task = bar.add_task(f"scoring {table.name}", total=_rows(table))
+            rows, left = score_table(
+                opened,
+                table,
+                file,
+                setup,
+                keep=words(keep) or (),
+                skip_malformed=skip_malformed,
+                progress=lambda done, task=task, bar=bar: bar.update(task, completed=done),  # type: ignore[misc]
+            )
+        written.append({"table": str(table), "out": str(file), "rows": rows, "left_out": left})
+    _report(opened, written, as_json)
+
+
+def setup_of(
+    label: str | None,
+    person: str | None,
+    per_row: bool,
+    features: str | None,
+    classes: str | None,
+    output: str | None,
+    kind: str | None,
+    missing: bool,
+) -> Setup:
+    """How a table goes through a model, as options say it."""
+    from privcal.scoring.model import need_onnx
+
+    need_onnx()
+    from privcal.scoring.tables import Setup
+
+    if (person is None) != per_row:
+        raise InputError(
+            "say whom a row is about: --person COLUMN (a person may have several rows) or "
+            "--per-row (each row is a person of its own)"
+        )
+    if label is None:
+        raise InputError("say with --label which column holds the true classes")
+    listed = [None if text is None else tuple(words(text) or ()) for text in (features, classes)]
+    said: Any = None if kind is None else one_of("--as", kind, ("logits", "probabilities"))
+    return Setup(label, person, listed[0], listed[1], output, said, missing)
+
+
+def _outs(tables: list[Path], out: Path) -> list[Path]:
+    """The file of scores for each table."""
+    if len(tables) == 1 and not out.is_dir():
+        return [out]
+    if not out.is_dir():
+        raise InputError(
+            f"the scores of {len(tables)} tables need a folder: there is no folder {out}"
+        )
+    return [out / f"{table.stem}.parquet" for table in tables]
+
+
+def _rows(table: Path) -> int | None:
+    """How many rows a progress bar goes to, where that is known beforehand."""
+    import polars as pl
+
+    if table.suffix.lower() != ".parquet":
+        return None
+    try:
+        return int(pl.scan_parquet(table, glob=False).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):  # said when it is read
+        return None
+
+
+def _report(model: Model, written: list[dict[str, Any]], as_json: bool) -> None:
+    lines = [f"model {model.name}: {model.kind} of {', '.join(model.classes)}"]
+    for file in written:
+        left = f", {plural(file['left_out'], 'malformed row')} left out" if file["left_out"] else ""
+        lines.append(f"{plural(file['rows'], 'row')} written to {file['out']}{left}")
+    if any(file["out"].lower().endswith(".csv") for file in written):
+        note("note: a CSV cannot say which model its scores are of; a .parquet does")
+    facts = {
+        "model": model.name,
+        "kind": model.kind,
+        "classes": list(model.classes),
+        "tables": written,
+    }
+    show(as_json, facts, *lines)

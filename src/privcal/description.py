@@ -1,0 +1,235 @@
+"""What a campaign will ask, for approval before anything is asked.
+
+The facts are plain values. Their digest is the SHA-256 of one spelling of them, so owners who hold
+the same digest hold the same facts, on whatever machine: whole numbers for ε and bounds, text in
+one form of Unicode with single spaces, no paths, no times, no fitted number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from privcal.methods.base import Method, plan
+from privcal.privacy.epsilon import as_odds, from_nano
+from privcal.privacy.mechanism import noise_scale
+from privcal.queries import GRID, Query
+from privcal.scores import Scores
+
+FORMAT = "privcal-description"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Questions of one kind and cost that a campaign asks each source."""
+
+    query: Query
+    """One of them: where a later one looks may depend on the answers before."""
+    times: int
+    nano_epsilon: int
+    """Of each."""
+
+    def facts(self, rows_per_person: int) -> dict[str, Any]:
+        """What is fixed beforehand: not where it looks."""
+        return {
+            "kind": self.query.kind,
+            "times": self.times,
+            "numbers": self.query.length,
+            "nano_epsilon": self.nano_epsilon,
+            "bound": rows_per_person * self.query.bound,
+        }
+
+    def noise(self, rows_per_person: int) -> float:
+        """The standard deviation of the noise in each number that leaves."""
+        scale = noise_scale(rows_per_person * self.query.bound, self.nano_epsilon)
+        return math.sqrt(2) * scale / GRID
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a campaign will ask of each source.
+
+    `method` and `options` are None where only the questions themselves are known.
+    """
+
+    asked: tuple[Asked, ...]
+    rows_per_person: int = 1
+    method: str | None = None
+    options: dict[str, Any] | None = None
+    sources: int | None = None
+    """About how many are asked, where that is known."""
+    public: dict[str, Any] | None = None
+    """The calibrator's own rows: how many, and their digest."""
+    model: str | None = None
+    asker: str | None = None
+    campaign: str | None = None
+    purpose: str | None = None
+    contact: str | None = None
+
+    @property
+    def nano_epsilon(self) -> int:
+        """What a source is charged in all."""
+        return sum(asked.times * asked.nano_epsilon for asked in self.asked)
+
+    @property
+    def epsilon(self) -> float:
+        return from_nano(self.nano_epsilon)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that the digest is of."""
+        texts = ("method", "options", "sources", "public", "model", "asker", "campaign")
+        own = {name: getattr(self, name) for name in (*texts, "purpose", "contact")}
+        known = {name: value for name, value in own.items() if value is not None}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **_plain(known),
+            "rows_per_person": self.rows_per_person,
+            "nano_epsilon": self.nano_epsilon,
+            "questions": [asked.facts(self.rows_per_person) for asked in self.asked],
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts, as 64 hexadecimal digits."""
+        text = json.dumps(self.facts(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    @property
+    def spoken(self) -> str:
+        """The digest in groups of four, to be read out."""
+        return " ".join(self.digest[i : i + 4] for i in range(0, 64, 4))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts with their digest, as `--json` prints them."""
+        return {**self.facts(), "digest": self.digest}
+
+    # --- in words ----------------------------------------------------------------------------
+
+    def leaves(self) -> list[str]:
+        """What leaves each source, a sentence for each kind of question."""
+        said = []
+        for asked in self.asked:
+            count = "Once" if asked.times == 1 else f"{asked.times} times"
+            numbers = "1 number" if asked.query.length == 1 else f"{asked.query.length} numbers"
+            noise = asked.noise(self.rows_per_person)
+            said.append(
+                f"{count}: {asked.query.describe()}. That is {numbers}, each with random noise of "
+                f"standard deviation {noise:.3g} added at the source, for ε = "
+                f"{from_nano(asked.nano_epsilon):g}."
+            )
+        if sum(asked.times for asked in self.asked) > 1:
+            said.append(
+                "Where a later question looks (its temperature) depends on the answers before it; how "
+                "many there are, of what kind and at what cost does not."
+            )
+        return said
+
+    def stays(self) -> str:
+        return (
+            "No row, no label, no score, no person id and no exact number of rows leaves a source, "
+            "nor anything computed from rows without noise."
+        )
+
+    def acceptable(self) -> list[str]:
+        """Why an owner may say yes."""
+        return [
+            "The noise is added on the owner's own machine, before anything leaves it; nobody else has "
+            "to be trusted, not even whoever asks.",
+            f"How well it hides any one person: {as_odds(self.epsilon)}. That holds against "
+            "anybody, with any other knowledge, for everything that can ever be made of the answers.",
+            f"Where the source has person ids, one person with all their rows is protected, of which at "
+            f"most {self.rows_per_person} {'counts' if self.rows_per_person == 1 else 'count'}; without "
+            "them, one row is.",
+            "The source keeps a ledger of its own: it is charged before the noise is drawn, the same "
+            "question is answered once, and no more than the owner's policy allows is ever answered.",
+        ]
+
+    def costs(self) -> list[str]:
+        """What it costs each source."""
+        return [
+            f"ε = {self.epsilon:g} of each source's budget, whether or not the result is used.",
+            "It adds up with whatever else was answered about the same people, here and at other "
+            "sources: somebody in the data of k sources is exposed to k times as much.",
+        ]
+
+    def policy(self) -> str:
+        """A policy (TOML) that allows this and nothing else."""
+        kinds = sorted({asked.query.kind for asked in self.asked})
+        lines = [
+            f"epsilon = {self.epsilon:.9f}".rstrip("0").rstrip("."),
+            f"queries = {json.dumps(kinds)}",
+            f"rows_per_person = {self.rows_per_person}",
+        ]
+        if self.asker is not None:
+            lines.append(f"askers = [{_toml(self.asker)}]")
+        if self.model is not None:
+            lines.append(f"model = {_toml(self.model)}")
+        return "\n".join([*lines, "approve = true"])
+
+
+def describe(
+    method: Method,
+    nano_epsilon: int,
+    *,
+    sources: int = 10,
+    rows_per_person: int = 1,
+    rows_per_source: float | None = None,
+    **more: str | None,
+) -> Description:
+    """What a run of `method` will ask; `more` are model, asker, campaign, purpose and contact."""
+    planned = plan(method, nano_epsilon, rows_per_person, sources, rows_per_source)
+    public = getattr(method, "public", None)
+    return Description(
+        asked=asked_of([(ask.query, ask.nano_epsilon) for _, _, ask in planned]),
+        rows_per_person=rows_per_person,
+        method=method.name,
+        options=options_of(method),
+        sources=sources,
+        public=None if public is None else public_facts(public),
+        **more,
+    )
+
+
+def options_of(method: Method) -> dict[str, Any]:
+    """All options, given or not, so that whoever writes out a default describes the same."""
+    values = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "public"}
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def public_facts(public: Scores) -> dict[str, Any]:
+    """By what public rows are known; they get no privacy, so their digest may be told."""
+    return {"rows": len(public), "sha256": public.content_digest()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is spelt, the same on every machine."""
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFC", value).split())
+    if isinstance(value, dict):
+        return {str(name): _plain(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)) or hasattr(value, "tolist"):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)
+
+
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=True)
+
+
+def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Asked, ...]:
+    """Questions (query, nano-ε) put together by kind and cost."""
+    found: dict[tuple[str, int, int], list[Any]] = {}
+    for query, nano in queries:
+        found.setdefault((query.kind, query.length, nano), [query, 0])[1] += 1
+    return tuple(Asked(q, times, nano) for (_, _, nano), (q, times) in found.items())

@@ -1,0 +1,197 @@
+"""A ledger as a page: who asked what, when, and for how much. It is the owner's own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from privcal.displays import parts
+from privcal.errors import InputError
+from privcal.pages import (
+    Axis,
+    Chart,
+    Html,
+    Section,
+    Series,
+    facts,
+    join,
+    lines,
+    page,
+    paragraphs,
+    table,
+)
+from privcal.privacy.chain import Entry
+from privcal.privacy.epsilon import from_nano
+from privcal.privacy.explain import promise
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.opening import Data
+from privcal.queries import parse
+
+
+def ledger_page(ledger: Ledger) -> str:
+    """The page of one ledger, for its owner."""
+    fixed, policy = ledger.facts, ledger.policy
+    entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
+    charges = [entry for entry in entries if entry.kind == "charge"]
+    spent = from_nano(ledger.nano_spent)
+    lead = [
+        f"Everything that ever left {fixed.name}, to whom, when, and what it cost in privacy. Only sums "
+        "over rows leave, each with random noise added here; never a row, a label or a count.",
+        *promise(policy, fixed.unit),
+    ]
+    known = {
+        "ε in all": f"{policy.epsilon:g}"
+        + (" on each person" if policy.budget == "person" else ""),
+        "protects": f"one {fixed.unit}",
+        "answers that left": f"{sum(entry.answered for entry in charges):,}",
+    }
+    if policy.budget == "population":
+        left = max(0.0, from_nano(policy.nano_total - ledger.nano_spent))
+        known |= {"ε spent": f"{spent:g}", "ε that remains": f"{left:g}"}
+    state = [] if ledger.in_step else [_OUT_OF_STEP]
+    sections = [
+        Section("Now", join(paragraphs(*state), facts(known), _meaning(spent, fixed.unit))),
+        Section("Who asked what", _asked(charges)),
+        *([Section("How it was spent", _course(charges, policy.epsilon))] if charges else []),
+        Section("The rules", _rules(policy.to_dict())),
+        Section("What the owner did", _owner(entries)),
+        Section("What this page is", paragraphs(_OWN)),
+    ]
+    return page(f"Ledger of {fixed.name}", lead, sections)
+
+
+_OUT_OF_STEP = (
+    "This ledger is not what its high-water mark says, or has none on this machine: the source refuses "
+    "until privcal ledger reconcile was run."
+)
+_OWN = (
+    "It is made for the owner of the data and those who answer for them. It holds nothing of any row; "
+    "but who asked, and what the rules are, is the owner's to tell."
+)
+
+
+def _meaning(spent: float, unit: str) -> Html:
+    if spent <= 0:
+        return paragraphs("Nothing has left yet.")
+    return paragraphs(
+        f"What has left so far, all of it together, can move what somebody believes of one {unit} from "
+        f"{parts.odds(spent).replace(' → ', ' of 100 to ')}."
+    )
+
+
+def _asked(charges: list[Entry]) -> Html:
+    if not charges:
+        return paragraphs("Nobody has asked anything yet.")
+    rows = []
+    for entry in charges:
+        assert entry.key is not None
+        rows.append(
+            (
+                entry.time[:16].replace("T", " "),
+                entry.key.asker,
+                entry.key.campaign,
+                _query(entry.what),
+                f"{entry.epsilon:g}",
+                parts.odds(entry.epsilon),
+                "answered" if entry.answered else "lost: charged, and never answered",
+            )
+        )
+    header = ("time (UTC)", "who", "campaign", "what was asked", "ε", "belief about one person", "")
+    return table("Every question that was paid for.", header, rows)
+
+
+def _query(what: str) -> str:
+    try:
+        return parse(json.loads(what)).describe()
+    except (InputError, ValueError):  # of a later version: shown as it is
+        return what
+
+
+def _course(charges: list[Entry], total: float) -> Html:
+    """ε along the questions, and who spent it."""
+    running, spent = [], 0.0
+    for entry in charges:
+        spent += entry.epsilon
+        running.append(spent)
+    by = Counter[str]()
+    for entry in charges:
+        assert entry.key is not None
+        by[entry.key.asker] += round(1e9 * entry.epsilon)  # in nano-ε, so that shares add up
+    along = Chart(
+        "ε spent, question by question",
+        "All charges added up, whoever asked; the dashed line is what the policy allows in all.",
+        Axis("question"),
+        Axis("ε spent", low=0.0),
+        (
+            Series("spent", tuple(map(float, range(1, len(running) + 1))), tuple(running), look=1),
+            Series("allowed", (), (total,), kind="level", dashed=True, look=2),
+        ),
+        values=False,
+    )
+    rows = [
+        (asker, f"{from_nano(nano):g}", parts.odds(from_nano(nano))) for asker, nano in by.items()
+    ]
+    header = ("who", "ε in all", "belief about one person")
+    listed = table("By who asked.", header, rows)
+    return join(lines(along), listed) if len(charges) > 1 else listed
+
+
+_RULES = {
+    "epsilon": "ε in all, for ever",
+    "epsilon_per_request": "ε for one question, at most",
+    "minimum_epsilon": "ε for one question, at least (less is all noise)",
+    "epsilon_by_asker": "ε for each who asks, at most",
+    "queries": "kinds of questions",
+    "askers": "who may ask",
+    "model": "about which model",
+    "rows_per_person": "rows of one person that count",
+    "rows": "about how many rows, as the owner tells",
+    "budget": "whose budget: one for all (population) or each person's own (person)",
+    "requests_per_hour": "questions an hour, at most",
+    "approve": "every campaign needs the owner's approval",
+}
+
+
+def _rules(policy: dict[str, object]) -> Html:
+    rows = [(_RULES.get(name, name.replace("_", " ")), _rule(v)) for name, v in policy.items()]
+    return table("The policy in force.", ("rule", ""), rows, sortable=False)
+
+
+def _rule(value: object) -> str:
+    if value is None:
+        return "not limited"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {v}" for name, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _owner(entries: list[Entry]) -> Html:
+    rows = [
+        (entry.time[:16].replace("T", " "), entry.kind, _act(entry))
+        for entry in entries
+        if entry.kind != "charge"
+    ]
+    return table("Rules, data, approvals and write-offs.", ("time (UTC)", "what", ""), rows)
+
+
+def _act(entry: Entry) -> str:
+    try:
+        known = json.loads(entry.what)
+    except ValueError:
+        return entry.what
+    if not isinstance(known, dict):
+        return entry.what
+    if entry.kind == "data":  # a page may be mailed: the name of a file, not where it is
+        data = Data.noted(known)
+        return (
+            data.path.name
+            if data.value is None
+            else f"{data.path.name} ({data.split} {data.value})"
+        )
+    if entry.kind == "approved":
+        return f"campaign {known.get('campaign')} of {known.get('asker')}"
+    return ", ".join(f"{name} {_rule(value)}" for name, value in known.items() if value is not None)

@@ -1,0 +1,94 @@
+"""A sketch, and what it says, as a page."""
+
+from __future__ import annotations
+
+import math
+
+from privcal.displays import parts
+from privcal.displays.estimates import Estimated, display_of
+from privcal.pages import Html, Section, facts, join, page, paragraphs, table
+from privcal.privacy.epsilon import from_nano
+from privcal.sketch.sketch import Sketch
+
+UNIT = "row, or one person where a source has person ids"
+
+NEEDS_PUBLIC = (
+    "This sketch was taken with public rows of the calibrator. What it says can be read only with the "
+    "same rows (privcal sketch show with --public)."
+)
+
+
+def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
+    """The page of a sketch; without an evaluation, what is in it but not what it says."""
+    sources, model = len(sketch.nano_spent), sketch.model or "a model"
+    lead = (
+        f"{parts.plural(sources, 'source')} answered a question about {model}, each with random noise "
+        "added on its own machine. This page shows what can be read off the noisy answers. Reading "
+        "them costs no further privacy."
+    )
+    counted = {
+        "sources": f"{sources:,}",
+        "answers": f"{len(sketch.answers):,}",
+        "ε at each source, at most": f"{sketch.epsilon:g}",
+    }
+    sections = [
+        *said(evaluation, sketch.epsilon),
+        Section("What left each source", parts.what_left(sketch.query.describe())),
+        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, UNIT))),
+        Section("Who answered", _who(sketch)),
+        Section("The noisy totals", _totals(sketch)),
+    ]
+    return page("What a sketch says", lead, sections, made=f"From the sketch {name}.")
+
+
+def said(evaluation: Estimated | None, epsilon: float) -> list[Section]:
+    """What a sketch found, with its picture and its estimates."""
+    if evaluation is None:
+        return [Section("What it says", paragraphs(NEEDS_PUBLIC))]
+    words = parts.findings(evaluation)
+    shown = parts.picture(display_of(evaluation, epsilon), "Claimed and true")
+    return [
+        Section("What it says", join(paragraphs(*words), shown)),
+        Section("Estimates", parts.estimates(evaluation)),
+    ]
+
+
+def _who(sketch: Sketch) -> Html:
+    rows = [
+        (
+            a.source,
+            a.asker,
+            a.campaign,
+            f"{from_nano(a.nano_epsilon):g}",
+            parts.odds(from_nano(a.nano_epsilon)),
+        )
+        for a in sketch.answers
+    ]
+    header = (
+        "source",
+        "asked by",
+        "campaign",
+        "ε",
+        "what somebody may come to believe of one person",
+    )
+    return table("Every answer, and what it cost its source.", header, rows)
+
+
+def _totals(sketch: Sketch) -> Html:
+    count, knots = len(sketch.answers), sketch.query.knots
+    deviation = count * math.sqrt(sketch.noise_variance)
+    totals = sketch.average * count
+    places = max(0, 1 - math.floor(math.log10(deviation)))  # more digits would be noise alone
+    event = sketch.query.event
+    halves = ("wrong", "right") if event is None else ("other classes", f"class {event}")
+    rows = [
+        (f"{100 / (1 + math.exp(-knot)):.3g} %", float(wrong), float(right))
+        for knot, wrong, right in zip(
+            knots, totals[: len(knots)], totals[len(knots) :], strict=True
+        )
+    ]
+    caption = (
+        "What all answers add up to, around each claim of the model. These are no counts: each has "
+        f"noise of standard deviation {deviation:.3g}, and may be negative."
+    )
+    return table(caption, ("claimed", *halves), rows, digits=places, sortable=False)

@@ -1,0 +1,190 @@
+"""A campaign for approval: what is told, and a digest that is of the facts and of nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privcal
+from privcal import methods
+from privcal.description import Description, describe
+from privcal.privacy.epsilon import to_nano
+
+FACTS = {
+    "model": "sepsis-v3", "asker": "ann@lab.org", "campaign": "winter",
+    "purpose": "Correct the risk.", "contact": "Ann",
+}  # fmt: skip
+
+
+def described(method: str = "sketch", epsilon: float = 1.0, **more: Any) -> Description:
+    names = ("sources", "rows_per_person", "rows_per_source", *FACTS)
+    own = {name: more.pop(name) for name in names if name in more}
+    return describe(methods.make(method, **more), to_nano(epsilon), **{**FACTS, **own})
+
+
+# --- the digest ------------------------------------------------------------------------------
+
+
+def test_the_digest_is_that_of_the_facts_in_one_spelling() -> None:
+    found = described()
+    text = json.dumps(found.facts(), sort_keys=True, separators=(",", ":"))
+    assert found.digest == hashlib.sha256(text.encode()).hexdigest()
+    assert found.spoken.replace(" ", "") == found.digest
+    assert found.to_dict()["digest"] == found.digest
+
+
+def test_whoever_writes_out_a_default_describes_the_same() -> None:
+    assert described().digest == described(class_offsets=False).digest
+    assert described("acc-t").digest == described("acc-t", iterations=4, bounds=(0.5, 6)).digest
+
+
+def test_spaces_and_the_form_of_an_umlaut_are_no_facts() -> None:
+    one = described(purpose="Für  alle\n Kliniken", contact="Zoë")
+    other = described(purpose=" Fu\u0308r alle Kliniken", contact="Zoe\u0308")
+    assert one.digest == other.digest
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "method": {"method": "acc-t"},
+    "epsilon": {"epsilon": 1.000000001},
+    "event": {"event": 1},
+    "another event": {"event": 2},
+    "option": {"unchanged": 0.3},
+    "leave_alone": {"leave_alone": True},
+    "sources": {"sources": 11},
+    "rows_per_person": {"rows_per_person": 2},
+    "finer": {"sources": 1000, "rows_per_source": 1000},
+    **{name: {name: f"{value}x"} for name, value in FACTS.items()},
+    **{f"no {name}": {name: None} for name in FACTS},
+}
+
+
+def test_any_other_fact_gives_another_digest() -> None:
+    digests = {name: described(**change).digest for name, change in CHANGES.items()}
+    digests["nothing"] = described().digest
+    assert len(set(digests.values())) == len(digests)
+
+
+def test_public_rows_are_facts_whatever_file_they_are_in() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 3)).astype(np.float32) * 2
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    first = described(public=privcal.Scores(logits=logits, labels=labels))
+    again = described(public=privcal.Scores(logits=logits.astype(np.float64), labels=labels))
+    labels[0] = (labels[0] + 1) % 3
+    other = described(public=privcal.Scores(logits=logits, labels=labels))
+    assert first.digest == again.digest
+    assert len({first.digest, other.digest, described().digest}) == 3
+
+
+def test_another_process_in_another_place_finds_the_same_digest(tmp_path: Path) -> None:
+    code = (
+        "from privcal import methods\n"
+        "from privcal.description import describe\n"
+        "print(describe(methods.make('acc-t'), 10**9, model='m', purpose='für alle').digest)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": "C", "TZ": zone},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for folder, seed, zone in ((tmp_path, "1", "UTC"), (Path("/"), "2", "Asia/Tokyo"))
+    }
+    assert found == {
+        describe(methods.make("acc-t"), 10**9, model="m", purpose="für alle").digest + "\n"
+    }
+
+
+# --- what is told ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["sketch", "acc-t", "nll-t", "ece-t", "one-hot-binning"])
+def test_what_is_told_is_what_a_source_is_then_asked_and_charged(method: str) -> None:
+    found = described(method, epsilon=0.7, sources=1)
+    rng = np.random.default_rng(0)
+    scores = privcal.Scores(logits=rng.normal(size=(50, 3)), labels=rng.integers(0, 3, 50))
+    policy = privcal.Policy(epsilon=0.7)
+    source = privcal.Source(scores, ledger=privcal.Ledger.in_memory(policy), name="a")
+    result = privcal.calibrate([source], method, epsilon=0.7)
+    assert found.nano_epsilon == to_nano(0.7) == to_nano(result.spent[0])
+    [asked] = found.asked
+    assert asked.times == len(result.rounds)
+    assert {a.query.kind for a in result.rounds} == {asked.query.kind}
+    assert all(len(a.answers["a"]) == asked.query.length for a in result.rounds)
+
+
+def test_the_noise_that_is_told_is_that_of_the_mechanism() -> None:
+    [asked] = described("acc-t", epsilon=1.0).asked  # five questions of ε = 0.2, sensitivity 1
+    assert asked.noise(1) == pytest.approx(np.sqrt(2) * 5, rel=1e-3)
+    assert asked.noise(3) == pytest.approx(np.sqrt(2) * 15, rel=1e-3)
+    assert "standard deviation 7.07" in " ".join(described("acc-t").leaves())
+
+
+def test_the_policy_allows_this_and_no_more() -> None:
+    rules = tomllib.loads(replace(described(), asker='a "b"\\c').policy())
+    assert rules == {
+        "epsilon": 1,
+        "queries": ["hats"],
+        "rows_per_person": 1,
+        "askers": ['a "b"\\c'],
+        "model": "sepsis-v3",
+        "approve": True,
+    }
+    privcal.Policy(**{**rules, "askers": ("ann@lab.org",), "queries": tuple(rules["queries"])})
+    assert tomllib.loads(described(epsilon=0.1).policy())["epsilon"] == 0.1
+
+
+def test_an_epsilon_that_promises_nothing_says_so() -> None:
+    assert "it promises nothing" in " ".join(described(epsilon=100).acceptable())
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def test_describe_asks_nobody_and_tells_everything(run: Any, tmp_path: Path) -> None:
+    given = ("--model", "m", "--asker", "ann@lab.org", "--epsilon", 0.5, "--purpose", "To see.")
+    code, stdout, _ = run("campaign", "describe", *given)
+    assert code == 0
+    for part in ("What leaves each source", "Why that is acceptable", "What it costs", "To see."):
+        assert part in stdout
+    code, document, _ = run("campaign", "describe", *given, "--json")
+    digest = json.loads(document)["digest"]
+    assert (
+        digest
+        == described(epsilon=0.5, model="m", purpose="To see.", campaign=None, contact=None).digest
+    )
+    assert digest in "".join(stdout.split())
+    code, _, _ = run("campaign", "describe", *given, "--html", tmp_path / "page.html")
+    assert digest in "".join((tmp_path / "page.html").read_text("utf-8").split())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--epsilon", 0), "above 0"),
+        (("--method", "guess"), "guess"),
+        (("--asker", "a\nb"), "asker"),
+        (("--html", "page.txt"), "must end in .html"),
+        (("--event", 1, "--option", "event=2"), "given twice"),
+    ],
+)
+def test_what_cannot_be_described_is_said_in_a_sentence(
+    run: Any, given: tuple[Any, ...], said: str
+) -> None:
+    code, _, stderr = run("campaign", "describe", *given)
+    assert code == 2
+    assert said in stderr

@@ -1,0 +1,190 @@
+"""The pages of commands, in a real browser: nothing is loaded, every control works, names are text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privcal
+from privcal import methods, pages
+from privcal.description import describe
+from privcal.displays.calibration_page import calibration_page
+from privcal.displays.description_page import description_page
+from privcal.displays.evaluation_page import evaluation_page
+from privcal.displays.ledger_page import ledger_page
+from privcal.displays.sketch_page import sketch_page
+from tests.support.browser import CONTRAST, Browser, browser, needs_browser
+from tests.support.html import read
+
+HOSTILE = "</title></script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+ROWS = 391
+
+
+def scores() -> privcal.Scores:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(ROWS, 2)) * 3
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return privcal.Scores(logits=logits, labels=labels, model=HOSTILE)
+
+
+def run(ledger: privcal.Ledger | None = None, **more: Any) -> privcal.Result:
+    source = privcal.Source(scores(), ledger=ledger, name=HOSTILE)
+    given = {"method": "sketch", "model": HOSTILE, **more}
+    return privcal.calibrate([source], epsilon=0.5, **given)
+
+
+@cache
+def all_pages() -> dict[str, str]:
+    """One of each, with a hostile name wherever a name goes."""
+    found, risk = run(), run(event=1)
+    assert found.sketch is not None
+    assert risk.sketch is not None
+    ledger = privcal.Ledger.in_memory(privcal.Policy(epsilon=2.0), name=HOSTILE)
+    searched = run(ledger, method="acc-t")
+    searched.dropped[HOSTILE] = HOSTILE
+    before, after = privcal.evaluate(scores(), event=1), privcal.evaluate(scores(), risk.map)
+    told = dict.fromkeys(("model", "asker", "campaign", "purpose", "contact"), HOSTILE)
+    return {
+        "calibrate": calibration_page(found, [HOSTILE], found.sketch.evaluate(), "row"),
+        "calibrate a risk": calibration_page(risk, [HOSTILE], risk.sketch.evaluate(), "row"),
+        "calibrate by search": calibration_page(searched, [HOSTILE], None, "row"),
+        "evaluate": evaluation_page(HOSTILE, {"before": privcal.evaluate(scores())}),
+        "evaluate a risk": evaluation_page(HOSTILE, {"before": before, "after": after}),
+        "sketch": sketch_page(found.sketch, found.sketch.evaluate(), HOSTILE),
+        "sketch without public rows": sketch_page(found.sketch, None, HOSTILE),
+        "ledger": ledger_page(ledger),
+        "describe": description_page(describe(methods.make("nll-t"), 10**9, **told)),
+    }
+
+
+NAMES = (
+    "calibrate", "calibrate a risk", "calibrate by search", "evaluate", "evaluate a risk", "sketch",
+    "sketch without public rows", "ledger", "describe",
+)  # fmt: skip
+PRIVATE = [name for name in NAMES if not name.startswith("evaluate")]
+
+
+# --- without a browser -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_one_small_whole_file_and_a_hostile_name_is_text(name: str) -> None:
+    page = read(all_pages()[name])
+    assert page.open == []
+    assert "img" not in page.tags
+    assert "document.title='taken'" in page.text
+    assert not [t for t in page.targets if not t.startswith("#")]
+    assert {t[1:] for t in page.targets} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert len(all_pages()[name]) < 150_000
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_page_shows_an_exact_figure_of_private_rows(name: str) -> None:
+    shown, exact = read(all_pages()[name]).text, privcal.evaluate(scores())
+    right = round(exact.accuracy * ROWS)
+    for count in (ROWS, right):
+        assert not re.search(rf"(?<![\d.,]){count}(?![\d.,])", shown)
+    for figure in (exact.accuracy, exact.mean_confidence, exact.ece, exact.brier):
+        assert f"{figure:.4f}" not in shown  # estimates have three digits
+
+
+def test_every_page_says_what_epsilon_means_in_odds() -> None:
+    for name in ("calibrate", "sketch", "ledger", "describe"):
+        assert re.search(r"at most \d\d of 100", read(all_pages()[name]).text), name
+
+
+def test_a_sketch_taken_with_public_rows_says_what_is_needed_to_read_it() -> None:
+    assert "only with the same rows" in read(all_pages()["sketch without public rows"]).text
+
+
+def test_a_ledgers_page_tells_who_asked_what_when_and_for_how_much(tmp_path: Path) -> None:
+    ledger = privcal.Ledger.create(
+        tmp_path / "ward.ledger", privcal.Policy(epsilon=2.0, askers=("ann", "bob")), unit="row"
+    )
+    ledger.attach({"path": str(tmp_path / "visits.parquet")})
+    source = privcal.Source(scores(), ledger=ledger)
+    for asker, epsilon in (("ann", 0.3), ("bob", 0.2)):
+        privcal.calibrate([source], "sketch", epsilon=epsilon, asker=asker, campaign=f"of-{asker}")
+    said = read(ledger_page(ledger)).text
+    for part in ("ann", "bob", "of-ann", "of-bob", "how many were wrong, how many were right"):
+        assert part in said
+    assert "50 → at most 57 of 100" in said  # ε = 0.3
+    assert "50 of 100 to at most 62 of 100" in said  # ε = 0.5 in all
+    assert "visits.parquet" in said
+    assert str(tmp_path) not in said
+    assert "not limited" not in said.partition("who may ask")[2].partition("rows")[0]
+
+
+# --- in a browser ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@needs_browser
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_in_a_browser(tab: Browser, tmp_path: Path, name: str) -> None:
+    """Nothing loaded, nothing complained of, every control named and used; wide, narrow, dark."""
+    file = pages.save(tmp_path / "page.html", all_pages()[name])
+    tab.open(file)
+    assert tab.requests() == [file.as_uri()]
+    assert tab.run("document.title") != "taken"
+    used = tab.run(
+        "(() => { let used = 0;"
+        " for (const d of document.querySelectorAll('details')) { d.querySelector('summary').click(); used += d.open; }"
+        " for (const b of document.querySelectorAll('th button')) { b.click();"
+        "   used += b.closest('th').getAttribute('aria-sort') !== null; }"
+        " for (const a of document.querySelectorAll('nav a')) { a.click(); used += location.hash === a.hash; }"
+        " return used === document.querySelectorAll('details, th button, nav a').length; })()"
+    )
+    assert used
+    roles = ("link", "button", "DisclosureTriangle", "region", "image", "slider", "textbox")
+    assert all(said for role, said in tab.named() if role in roles)
+    assert not tab.complaints()
+    for width, dark in ((360, False), (1100, True), (360, True)):
+        tab.open(file, width=width, dark=dark)
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.run(CONTRAST) == []
+    assert not tab.complaints()
+
+
+# --- from the commands -----------------------------------------------------------------------
+
+
+def test_commands_write_their_pages(run: Any, tmp_path: Path, clinic: Path) -> None:
+    made = tmp_path / "pages"
+    made.mkdir()
+    commands: list[tuple[Any, ...]] = [
+        ("calibrate", clinic, "--new-ledger", "--per-row", "--method", "sketch", "--out",
+         tmp_path / "map.json", "--sketch", tmp_path / "s.json", "--html", made / "c.html"),
+        ("evaluate", clinic, "--map", tmp_path / "map.json", "--html", made / "e.html"),
+        ("evaluate", tmp_path / "s.json", "--private", "--html", made / "p.html"),
+        ("sketch", "show", tmp_path / "s.json", "--html", made / "s.html"),
+        ("ledger", "show", f"{clinic}.ledger", "--html", made / "l.html"),
+    ]  # fmt: skip
+    for command in commands:
+        code, stdout, stderr = run(*command)
+        assert code == 0, stderr
+        assert f"page: {command[-1]}" in stdout
+        assert command[-1].read_text("utf-8").startswith("<!doctype html>")
+        code, _, stderr = run(*command[:-1], made / "page.txt")
+        assert code == 2
+        assert "must end in .html" in stderr
+    assert str(tmp_path) not in "".join(page.read_text("utf-8") for page in made.iterdir())
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    file = tmp_path / "clinic.npz"
+    np.savez(file, logits=scores().outputs.array, labels=scores().labels)
+    return file
