@@ -27,7 +27,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import canonical
 from privcal.federation.shared.messages import MAX_LIFETIME_BY_MAIL, Opened, Reply
 from privcal.federation.site import log
-from privcal.federation.site.service import Service, only_one
+from privcal.federation.site.service import Service, only_one, scoring_ahead
 from privcal.mail.letters import MAX_FILE, QUESTION_FORMAT, digest, parse_file
 from privcal.mail.signed import open_letter, sealed_document
 
@@ -197,7 +197,7 @@ def watch(kit: Path, folder: Path, *, every: float, once: bool, tell: Callable[[
     """
     stopped = threading.Event()
     written = 0
-    with only_one(kit, "watching.lock"), _stopping(stopped):
+    with only_one(kit, "watching.lock"), _stopping(stopped), scoring_ahead(kit.resolve()):
         watched = Watch(kit, folder, tell)
         try:
             while not stopped.is_set():
