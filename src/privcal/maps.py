@@ -44,8 +44,8 @@ MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
 
 TOLD_APART = 700.0
-"""Log-odds above which a row's score counts as infinite: the other classes' share is about to leave the
-range in which doubles have all their digits, and programs differ in what they make of it there."""
+"""Log-odds above which a row's score counts as infinite: the other classes' share, e⁻⁷⁰⁰, is about to
+leave the range of doubles (2⁻¹⁰²², e⁻⁷⁰⁸), and kernels and runtimes differ in what they make of it there."""
 
 PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
 """The note in the provenance of a map for which the noise drowned the data."""
