@@ -570,7 +570,7 @@ def test_a_map_of_classes_takes_bare_confidences() -> None:
 
 def test_above_700_a_score_counts_as_infinite_and_the_others_keep_their_shares() -> None:
     curve = CurveMap(1.0, (0.0, 2.0), (-1.0, 0.0))
-    logits = np.array([[z, 1.0, 0.0, 0.0] for z in (300.0, 690.0, 720.0, 744.0, 800.0, 1e4)])
+    logits = np.array([[z, 1.0, 0.0, 0.0] for z in (300.0, 690.0, 703.0, 720.0, 744.0, 1e4)])
     confidence = curve.confidence(logits)
     assert (np.diff(confidence[:3]) > 0).all()
     assert (confidence[2:] == curve.confidence([[1e30, 0.0]])).all()
