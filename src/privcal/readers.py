@@ -535,7 +535,8 @@ def _read_table(
     read = pl.concat(parts)
     arguments = outputs_of(roles, read, schema)
     for label in labels:
-        arguments[roles.truth] = lists[label] if named else _events(read[label], roles).to_numpy()
+        given = _objects(lists[label]) if named else _events(read[label], roles).to_numpy()
+        arguments[roles.truth] = given
     if roles.person is not None:
         arguments["person"] = lists[roles.person]
     return arguments, [] if column is None else lists[column]
@@ -582,9 +583,16 @@ def labels_of(roles: Roles, piece: pl.DataFrame) -> Any:
     if roles.label is None or roles.kind == "confidence":
         return None
     if roles.class_names is not None:
-        return piece[roles.label].to_list()
+        return _objects(piece[roles.label].to_list())
     read = as_numbers("", piece, [roles.label], 0, strict=False)
     return _events(read[roles.label], roles).to_numpy()
+
+
+def _objects(values: list[Any]) -> Any:
+    """Each value by itself: an array of text would be as wide for every row as its longest one."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def _events(labels: pl.Series, roles: Roles) -> pl.Series:
