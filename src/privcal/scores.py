@@ -246,7 +246,7 @@ class Outputs:
         raise InputError(
             f"probabilities row {row} sums to {_sums(values[None])[0]:.6g}, not 1 (to "
             f"{self._tolerance:.4g}, as rounding to three decimals leaves it); if these are logits, "
-            "give them as logits="
+            "give them as logits= (in a table, as logit_0, logit_1, …)"
         )
 
 

@@ -189,6 +189,10 @@ _group(
             "sketch:show_sketch",
             "What is in a sketch: the question, the answers, ε at each source, the noisy totals.",
         ),
+        "prior": later(
+            "sketch_prior:prior",
+            "The map that a sketch gives before any answer: it needs no data and costs no ε.",
+        ),
         "fit": later(
             "sketch:fit", "The map that a sketch gives, and how good confidence is estimated to be."
         ),

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import privcal
-from privcal import methods
+from privcal import default, methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
 from privcal.cli.calibrate_answers import by_mail
@@ -26,7 +26,6 @@ from privcal.cli.options import (
     Json,
     LeaveAlone,
     LedgerFolder,
-    MapOut,
     PageOut,
     PerRow,
     Person,
@@ -39,6 +38,7 @@ from privcal.cli.options import (
     words,
 )
 from privcal.cli.systems import need_posix
+from privcal.documents import read_json
 from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
@@ -51,6 +51,7 @@ from privcal.source import Source
 from privcal.sources import open_sources, read_public
 
 MAX_SOURCES = 10**6
+NO_OUT = "say with --out where to write the map"
 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
@@ -59,7 +60,25 @@ Federation = Annotated[
     Path | None,
     typer.Option(help="Ask the sites of a federation instead: your start-up kit's folder."),
 ]
-MethodName = Annotated[str, typer.Option(help="One of: " + ", ".join(methods.names()))]
+MapOut = Annotated[
+    Path | None,
+    typer.Option(help="Where to write the map (JSON). Required, but for a rehearsal."),
+]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--rehearse",
+        help="On data that you may look at: say how the run would go, what it would cost, and how "
+        "wrong every method is. Ledgers are in memory, and nothing is written.",
+    ),
+]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"One of: {', '.join(n for n in methods.names() if n != 'one-source')}. By default "
+        f"{default.METHOD}, which `privcal advise` recommends."
+    ),
+]
 
 
 def _list_options(texts: list[str]) -> list[str]:
@@ -164,12 +183,13 @@ FirstQuestion = Annotated[
 
 def calibrate(
     context: typer.Context,
-    out: MapOut,
     source: Files = None,
+    out: MapOut = None,
+    rehearse: Rehearse = False,
     answers: ByMail = False,
     question: FirstQuestion = None,
     federation: Federation = None,
-    method: MethodName = "acc-t",
+    method: MethodName = None,
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     source_column: SourceColumn = None,
@@ -207,27 +227,31 @@ def calibrate(
 
     Examples:
 
-    `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
+    `privcal calibrate clinic-*.npz --epsilon 1 --out map.json`
+
+    `privcal calibrate own-*.npz --rehearse`
 
     `privcal calibrate new.npz --new-ledger --per-row --out map.json`
 
-    `privcal calibrate icu.csv --source-column hospital --option iterations=4 --out map.json`
+    `privcal calibrate icu.csv --source-column hospital --method acc-t --option iterations=4 --out map.json`
 
-    `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
-    --out map.json`
+    `privcal calibrate clinic-*.npz --public clean.npz --sketch sketch.json --out map.json`
 
-    `privcal calibrate clinic-*.csv --method sketch --event 1 --plot risk.png --out map.json`
+    `privcal calibrate clinic-*.csv --event 1 --plot risk.png --out map.json`
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
 
     `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
-    if answers:
+    if answers and not rehearse:
+        if out is None:
+            raise InputError(NO_OUT)
         by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
         return
     if question is not None:
         raise InputError("--question is for --answers")
+    named, method = method, method or default.METHOD
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
@@ -243,7 +267,45 @@ def calibrate(
     options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
     _check_kept(chosen, sketch=sketch, plot=plot)
-    request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
+    if rehearse:
+        from privcal.cli import rehearse as rehearsal  # the demo, the simulation
+
+        _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers)
+        check_picture(plot)
+        check_outputs([plot], [*files, source_list, policy, public])
+        rehearsal.run(
+            files,
+            chosen,
+            epsilon,
+            source_column=source_column,
+            source_names=read_list(source_list),
+            model=model,
+            policy=policy,
+            ledger_dir=ledger_dir,
+            person=person,
+            layout=layout,
+            min_sources=min_sources,
+            asker=asker,
+            public=clean,
+            named=named is not None,
+            plot=plot,
+            as_json=as_json,
+        )
+        return
+    if out is None:
+        raise InputError(NO_OUT)
+    request = _Request(
+        chosen,
+        epsilon,
+        public,
+        model,
+        asker,
+        campaign,
+        min_sources,
+        out,
+        sketch,
+        named=named is not None,
+    )
     request.check([*files, source_list, policy, public], plot)
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
@@ -289,6 +351,8 @@ class _Request:
     min_sources: int
     out: Path
     sketch: Path | None
+    named: bool
+    """Whether the asker named the method; otherwise it is said why it is this one."""
 
     def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
@@ -342,6 +406,16 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
         raise InputError("sites keep their own data, policies and ledgers: give none of these")
     need_posix()
     need_flare()
+
+
+def _check_rehearsal(federation: Path | None, *kept: object) -> None:
+    if federation is not None:
+        raise InputError("a rehearsal looks at rows, and nobody may look at those of a federation")
+    if any(kept):
+        raise InputError(
+            "a rehearsal makes no ledger, keeps no sketch, writes no page and is no campaign: leave out "
+            "--new-ledger, --sketch, --html, --campaign and --answers"
+        )
 
 
 def check_files(method: str, **paths: Path | None) -> None:
@@ -444,6 +518,8 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                 bar.update(task, description=text, completed=step.answered, total=step.sources)
 
             with asked.panel as panel:
+                if not request.named:
+                    note(_why(request, panel))
                 result = privcal.calibrate(
                     panel,
                     request.method,
@@ -454,10 +530,30 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                     model=request.model,
                     progress=progress,
                 )
+        _keep_older(request.out, result.campaign)
         result.map.save(request.out)
         if request.sketch is not None and result.sketch is not None:
             result.sketch.save(request.sketch)
         return result, list(panel.names)
+
+
+def _keep_older(out: Path, campaign: str) -> None:
+    """A map of another campaign that lies where the new one goes was paid for: it is kept."""
+    try:
+        before = read_json(out, "map") if out.exists() else {}
+    except InputError:
+        return
+    facts = before.get("provenance") if isinstance(before, dict) else None
+    cost, by = (facts.get("epsilon_per_source"), facts.get("campaign")) if facts else (None, None)
+    if cost and by != campaign:
+        kept = out.with_name(f"{out.stem}-{by}{out.suffix}")
+        out.replace(kept)
+        note(f"the map that was there, which cost epsilon {cost:g} at each source, is now {kept}")
+
+
+def _why(request: _Request, panel: Panel) -> str:
+    public = request.public is not None
+    return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
 
 
 @contextmanager

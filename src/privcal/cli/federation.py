@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privcal.cli.console import note, show, table
+from privcal.cli.console import note, plural, show, table
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
@@ -189,5 +189,5 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     from privcal.federation.one_machine import processes
 
     count = processes.down(kits, note)
-    sentence = f"{count} processes stopped" if count else "nothing was running"
+    sentence = f"{plural(count, 'process', 'es')} stopped" if count else "nothing was running"
     show(as_json, {"kits": str(kits), "stopped": count}, sentence)

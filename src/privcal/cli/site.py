@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from privcal.cli.console import note, say, show, table
+from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.ledger_show import budget_of
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
+from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.errors import InputError
 from privcal.federation import need_flare
 from privcal.privacy.explain import promise, remaining
 
 if TYPE_CHECKING:
-    from privcal.federation.site.settings import Population
+    from privcal.federation.site.settings import Population, Scoring
     from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
+    from privcal.scoring import Setup
 
 
-DataFile = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
+DataFile = Annotated[
+    Path | None, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")
+]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option(help="Instead of scores: an ONNX model that scores --table at this site."),
+]
+TableFile = Annotated[
+    Path | None, typer.Option(help="With --model-file: the table (.parquet, .csv; .npz with x).")
+]
+Label = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="With --table: the column of the true classes."),
+]
+AttachTo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="LEDGER",
+        help="With --table: the ledger, or its data, that these people have already.",
+    ),
+]
 Epsilon = Annotated[
     float | None,
     typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
@@ -34,7 +58,16 @@ MaxRows = Annotated[
 
 def init(
     folder: SiteFolder,
-    data: DataFile,
+    data: DataFile = None,
+    model_file: ModelFile = None,
+    table: TableFile = None,
+    label: Label = None,
+    features: Features = None,
+    classes: Classes = None,
+    output: Output = None,
+    kind: As = None,
+    missing: Missing = False,
+    attach_to: AttachTo = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -59,14 +92,20 @@ def init(
     """Set a site up: its settings with comments, its keys, its ledger; the data are checked.
 
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
-    protects.
+    protects. With a model file the site scores its own table, and again when that changes; the
+    model is then called by the SHA-256 of its file, and questions about another are refused.
 
-    Example: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
+    Examples: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
     --epsilon 2 --model v3`
+
+    `privcal site init kits/hospital-1 --model-file model.onnx --table visits.parquet --label died
+    --person patient_id --epsilon 2`
     """
     from privcal.federation.site.settings import SETTINGS
     from privcal.federation.site.settings import init as make
 
+    said = setup_of(label, features, classes, output, kind, missing)
+    rows, scoring = _rows(data, model_file, table, model, said, attach_to)
     rules = _rules(
         policy,
         person,
@@ -77,28 +116,72 @@ def init(
         model=model,
         rows_per_person=rows_per_person,
     )
-    site = make(
-        folder,
-        data,
-        rules,
-        person=person,
-        delay=delay,
-        max_rows=max_rows,
-        warn=note,
-    )
-    settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
+    with _scoring(scoring) as progress:
+        site = make(
+            folder,
+            rows,
+            rules,
+            person=person,
+            delay=delay,
+            max_rows=max_rows,
+            scoring=scoring,
+            attach_to=attach_to,
+            warn=note,
+            progress=progress,
+        )
+    settings, population = folder / "local" / SETTINGS, site.populations[0]
+    facts = {"settings": str(settings), "ledger": str(population.ledger), "model": population.model}
+    check = f"privcal source check {rows}, to see what can leave; " if scoring is None else ""
+    named = "" if scoring is None else f"model: {population.model}\n"
     show(
         as_json,
-        {"settings": str(settings), "ledger": str(ledger)},
-        f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
-        f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
+        facts,
+        f"settings: {settings}\nledger: {population.ledger}\n{named}Next: {check}"
+        f"privcal federation check {folder}; then privcal site run {folder}.",
     )
+
+
+def _rows(
+    data: Path | None,
+    model_file: Path | None,
+    table: Path | None,
+    model: str | None,
+    setup: Setup | None,
+    attach_to: Path | None,
+) -> tuple[Path, Scoring | None]:
+    """The data of a site, and what scores them where they are a table."""
+    if data is not None:
+        if attach_to is not None:
+            raise InputError(
+                "--attach-to is for a table; of scores say it with privcal ledger attach"
+            )
+        if model_file is not None or table is not None or setup is not None:
+            raise InputError("give --data, or --model-file with --table and --label, not both")
+        return data, None
+    if model_file is None or table is None or setup is None:
+        raise InputError("give the site's scores with --data; or --model-file, --table and --label")
+    if model is not None:
+        raise InputError("a model file has its digest as its name: leave --model out")
+    from privcal.federation.site.settings import Scoring
+
+    return table, Scoring(model_file, setup)
 
 
 def add(
     folder: SiteFolder,
-    data: DataFile,
-    model: Annotated[str, typer.Option(help="The model that these scores come from.")],
+    data: DataFile = None,
+    model: Annotated[
+        str | None, typer.Option(help="With --data: the model that these scores come from.")
+    ] = None,
+    model_file: ModelFile = None,
+    table: TableFile = None,
+    label: Label = None,
+    features: Features = None,
+    classes: Classes = None,
+    output: Output = None,
+    kind: As = None,
+    missing: Missing = False,
+    attach_to: AttachTo = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -109,17 +192,42 @@ def add(
     """Let a site answer about another model too, from data of their own.
 
     Which data a question is answered from is decided by the model it names. People whose data
-    have a ledger already keep it: attach the new file first (privcal ledger attach).
+    have a ledger already keep it: attach the new file first (privcal ledger attach). A table that
+    the site scores already keeps its ledger for the next model.
 
-    Example: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+    Examples: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+
+    `privcal site add kits/hospital-1 --model-file v5.onnx --table visits.parquet --label died`
     """
     from privcal.federation.site.settings import add as make
 
+    said = setup_of(label, features, classes, output, kind, missing)
+    rows, scoring = _rows(data, model_file, table, model, said, attach_to)
     rules = _rules(policy, person, per_row, epsilon=epsilon)
-    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=note)
-    ledger = site.population(model).ledger
-    facts = {"model": model, "ledger": str(ledger)}
-    show(as_json, facts, f"{model}: answered from {data}, ledger {ledger}")
+    with _scoring(scoring) as progress:
+        site = make(
+            folder,
+            rows,
+            rules,
+            model=model,
+            person=person,
+            max_rows=max_rows,
+            scoring=scoring,
+            attach_to=attach_to,
+            warn=note,
+            progress=progress,
+        )
+    made = site.populations[-1]
+    facts = {"model": made.model, "ledger": str(made.ledger)}
+    show(as_json, facts, f"{made.model}: answered from {rows}, ledger {made.ledger}")
+
+
+@contextmanager
+def _scoring(scoring: Scoring | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar where a table is scored."""
+    with progress_bar() as bar:
+        task = bar.add_task("scoring the table", total=None, visible=scoring is not None)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:
@@ -244,6 +352,13 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
             f"run privcal ledger reconcile {population.ledger}"
         )
+    if population.scoring is not None:
+        from privcal.scoring.rows import check_model_file
+
+        try:
+            check_model_file(population.scoring.model_file, population.model or "")
+        except InputError as error:
+            note(f"warning: {error}; this site refuses until then")
     most = population.max_rows
     if most is not None and len(population.source(name).scores) > most:
         note(

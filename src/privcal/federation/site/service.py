@@ -213,17 +213,7 @@ class Child:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             self._lines = SimpleQueue()
-            self._process = subprocess.Popen(
-                # -P: nothing is imported from the folder it is started in.
-                [sys.executable, "-P", "-m", "privcal.federation.site.worker", str(self._folder)],
-                cwd=self._folder,
-                env={name: os.environ[name] for name in PASSED if name in os.environ},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                umask=0o077,
-            )
+            self._process = _with_data("worker", self._folder, stdout=subprocess.PIPE)
             reader = threading.Thread(
                 target=_read, args=(self._process, self._lines), daemon=True, name="child"
             )
@@ -246,6 +236,21 @@ class Child:
         process.wait()
 
 
+def _with_data(module: str, folder: Path, stdout: int | None = None) -> subprocess.Popen[str]:
+    """A child that has the data: a module of the site's own installation, and no network."""
+    return subprocess.Popen(
+        # -P: nothing is imported from the folder it is started in.
+        [sys.executable, "-P", "-m", f"privcal.federation.site.{module}", str(folder)],
+        cwd=folder,
+        env={name: os.environ[name] for name in PASSED if name in os.environ},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        text=True,
+        encoding="utf-8",
+        umask=0o077,
+    )
+
+
 def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
@@ -260,7 +265,7 @@ def run(folder: Path) -> None:
     """Be the site, in the foreground, until stopped."""
     from privcal.federation.site.cell import site_cell  # FLARE: other commands need it not
 
-    with only_one(folder, "running.lock"):
+    with only_one(folder, "running.lock"), scoring_ahead(folder.resolve()):
         service = Service(folder)
         cell = site_cell(service.folder, service.answer)
         since: float | None = None
@@ -294,6 +299,20 @@ def _write_status(service: Service, since: float | None) -> None:
     }
     with contextlib.suppress(OSError), replacing(service.folder / "local" / STATUS) as part:
         part.write_text(json.dumps(facts) + "\n", "utf-8")
+
+
+@contextlib.contextmanager
+def scoring_ahead(folder: Path) -> Iterator[None]:
+    """Where the site scores its own table: the child that does so before anybody asks (`ahead`)."""
+    if all(population.scoring is None for population in Site.load(folder).populations):
+        yield
+        return
+    child = _with_data("ahead", folder)
+    try:
+        yield
+    finally:
+        child.kill()
+        child.wait()
 
 
 @contextlib.contextmanager
