@@ -322,3 +322,25 @@ def test_a_vector_of_logits_is_one_row_to_a_map_and_probabilities_are_many() -> 
         privcal.Scores(logits=[1.0, 2.0], labels=[0, 1])
     cells = CellHistogram(1).contributions(privcal.Scores(log_odds=[1.0], labels=[1]))
     assert cells.cells.tolist() == [[1]]
+
+
+class OldFrame:
+    """A data frame that gives no Arrow data, or would with a package that is not there."""
+
+    columns = ("label", "probability")
+
+    def __init__(self, arrow: bool) -> None:
+        if arrow:
+            self.__arrow_c_stream__ = self._fail
+
+    def _fail(self, *_: Any) -> None:
+        raise ImportError("no PyArrow")
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return pl.Series([0, 1] if name == "label" else [0.25, 0.75])
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_frames_without_arrow_data_are_read_column_by_column(arrow: bool) -> None:
+    expected = privcal.Scores(probabilities=[0.25, 0.75], labels=[0, 1])
+    assert same(read_scores(OldFrame(arrow)), expected)
