@@ -19,7 +19,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from privcal.calibrate import undisturbed
@@ -27,7 +27,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import canonical
 from privcal.federation.shared.messages import MAX_LIFETIME_BY_MAIL, Opened, Reply
 from privcal.federation.site import log
-from privcal.federation.site.service import Service, only_one
+from privcal.federation.site.service import Service, only_one, scoring_ahead
 from privcal.mail.letters import MAX_FILE, QUESTION_FORMAT, digest, parse_file
 from privcal.mail.signed import open_letter, sealed_document
 
@@ -197,7 +197,8 @@ def watch(kit: Path, folder: Path, *, every: float, once: bool, tell: Callable[[
     """
     stopped = threading.Event()
     written = 0
-    with only_one(kit, "watching.lock"), _stopping(stopped):
+    ahead = nullcontext() if once else scoring_ahead(kit.resolve())
+    with only_one(kit, "watching.lock"), ahead, _stopping(stopped):
         watched = Watch(kit, folder, tell)
         try:
             while not stopped.is_set():
