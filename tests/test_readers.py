@@ -180,7 +180,7 @@ def test_splitting_names_the_first_row_without_a_source(tmp_path):
 
 
 def test_only_tables_can_be_split(npz):
-    assert "only Parquet and CSV" in refusal(npz, lambda path: read_sources(path, "site"))
+    assert "only Parquet, Arrow and CSV" in refusal(npz, lambda path: read_sources(path, "site"))
 
 
 def test_a_row_refused_in_splitting_is_named_with_its_file(tmp_path):
@@ -200,10 +200,10 @@ def test_a_missing_table_to_split_is_named(tmp_path, name):
     assert "no file" in refusal(tmp_path / name, lambda path: read_sources(path, "site"))
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x", "x.pkl", "x.csv.gz"])
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.pkl", "x.json.gz"])
 def test_an_unknown_ending_is_refused_with_the_known_ones(tmp_path, name):
     (tmp_path / name).write_text("label,logit_0\n0,1\n")
-    assert "use .npz, .npy, .parquet or .csv" in refusal(tmp_path / name)
+    assert "use .npz, .npy, .csv" in refusal(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["x.npz", "logits.npy", "x.parquet", "x.csv"])
@@ -284,7 +284,13 @@ class TestATable:
         assert read_outputs(path).rows == 1
 
     @pytest.mark.parametrize(
-        "columns", [[], ["logit_0", "probability_0"], ["probability", "probability_0"], ["logit"]]
+        "columns",
+        [
+            [],
+            ["logit_0", "probability_0"],
+            ["probability", "probability_0"],
+            ["logit", "probability"],
+        ],
     )
     def test_has_logits_or_probabilities_and_not_both(self, tmp_path, suffix, columns):
         path = written(tmp_path / f"x{suffix}", label=[0], **{name: [1.0] for name in columns})

@@ -138,7 +138,7 @@ def test_a_probability_outside_its_range_is_named_by_row_and_column(wrong):
 
 def test_probabilities_that_do_not_sum_to_one_are_named_by_row(monkeypatch):
     monkeypatch.setattr(scores_module, "BLOCK", 2)
-    with pytest.raises(InputError, match=r"row 1 sums to 0\.7, not 1; .* give them as logits="):
+    with pytest.raises(InputError, match=r"row 1 sums to 0\.7, not 1 .*; .* give them as logits="):
         Outputs(probabilities=[[0.5, 0.5], [0.5, 0.2]])
 
 
@@ -198,7 +198,7 @@ def test_a_label_that_is_no_number_is_named_by_its_row(label):
     for given in (labels, [0, label])[: 1 if isinstance(label, list) else 2]:
         with pytest.raises(InputError, match=r"label of row 1 is .*, not a whole number") as caught:
             Scores(logits=LOGITS, labels=given)
-        assert len(str(caught.value)) < 120
+        assert len(str(caught.value)) < 140
         scores = Scores(logits=LOGITS, labels=given, strict=False)
         assert (scores.labels.tolist(), scores.valid.tolist()) == ([0, 0], [True, False])
 
@@ -447,8 +447,9 @@ def test_the_sum_decides_alike_in_whatever_block_a_row_is(monkeypatch):
     columns = 10_000
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(columns), 40)
-    for _ in range(30):  # bring the sums to 1.001, a bit at a time
-        off = table.sum(axis=1) - 1.001
+    most = 1 + Outputs(probabilities=table[:1])._tolerance
+    for _ in range(30):  # bring the sums there, a bit at a time
+        off = table.sum(axis=1) - most
         table[:, 0] -= off
     table[:, 0] += rng.integers(-3, 4, 40) * 2.0**-53
     table = np.abs(table)

@@ -10,6 +10,7 @@ from privcal.version import __version__ as __version__
 if TYPE_CHECKING:
     from privcal import audit, methods, metrics, queries, sketch, study
     from privcal.advise import Plan, advise
+    from privcal.application import apply_map
     from privcal.calibrate import Result, calibrate
     from privcal.displays import ReliabilityDisplay, RiskDisplay
     from privcal.errors import CalibrationError, InputError, Refused
@@ -39,13 +40,17 @@ if TYPE_CHECKING:
     from privcal.sketch import Sketch
     from privcal.source import Answer, Source
     from privcal.sources import attach_data, create_ledgers, open_sources
+    from privcal.thresholds import Threshold, abstention
+
 
 __all__ = [
+    "abstention",
     "accuracy",
     "advise",
     "Answer",
-    "audit",
+    "apply_map",
     "attach_data",
+    "audit",
     "aurc",
     "BinsMap",
     "brier",
@@ -86,17 +91,19 @@ __all__ = [
     "RiskDisplay",
     "RiskMap",
     "Scores",
-    "sketch",
     "Sketch",
+    "sketch",
     "Source",
     "study",
     "TemperatureMap",
+    "Threshold",
 ]
 
 # Where each name is; a module is imported when somebody asks for a name in it.
 _MODULES = ("audit", "methods", "metrics", "queries", "sketch", "study")
 _NAMES = {
     "advise": "Plan advise",
+    "application": "apply_map",
     "calibrate": "Result calibrate",
     "displays": "ReliabilityDisplay RiskDisplay",
     "errors": "CalibrationError InputError Refused",
@@ -114,6 +121,7 @@ _NAMES = {
     "sketch": "Sketch",
     "source": "Answer Source",
     "sources": "attach_data create_ledgers open_sources",
+    "thresholds": "Threshold abstention",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 

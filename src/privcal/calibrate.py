@@ -100,6 +100,8 @@ class LocalPanel:
         self.sources = len(self.names)
         self.rows_per_source = typical_rows(map(_declared_rows, sources))
         self._sources = dict(zip(self.names, sources, strict=True))
+        self.classes: int | None = None
+        """How many classes the sources' scores have, known once they were asked whether they answer."""
         self._campaign: str | None = None  # the one for which the sources have reserved
 
     @property
@@ -113,11 +115,13 @@ class LocalPanel:
             return {}
         own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
         _check_classes(own, max(question.query.classes for question in questions))
+        _check_confidence(own, [question.query for question in questions])
         self._campaign = questions[0].campaign
         codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
         refused = {name: code for name, code in codes.items() if code is not None}
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
+        self.classes = next((source.scores.classes for source in willing.values()), None)
         return refused
 
     def check_public(self, public: Scores | None) -> None:
@@ -410,6 +414,7 @@ def calibrate(
         "left_out": run.left_out,
         "campaign": run.campaign,
         "model": model,
+        "classes": getattr(panel, "classes", None),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "privcal": __version__,
     }
@@ -636,6 +641,7 @@ def _names(sources: Sequence[Answerer]) -> list[str]:
 def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
     """An InputError unless these sources have one model and one unit of protection."""
     facts: list[tuple[str, Callable[[Source], object]]] = [
+        ("{}", lambda source: _kind(source.scores)),
         ("scores of {} classes", lambda source: source.scores.classes),
         ("{} as its unit of protection", lambda source: source.unit),
     ]
@@ -650,6 +656,11 @@ def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
             )
 
 
+def _kind(scores: Scores) -> str:
+    only = scores.outputs.kind == "confidence"
+    return "only the confidence in each answer" if only else "outputs of all classes"
+
+
 def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
     """An InputError where the class that is asked about is none of a source's; files stay closed."""
     for name, source in sources.items():
@@ -658,6 +669,18 @@ def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
             raise InputError(
                 f"{name} has scores of {rows.classes} classes, 0 to {rows.classes - 1}: there is no "
                 f"class {classes - 1} to ask about"
+            )
+
+
+def _check_confidence(sources: Mapping[str, Source], queries: Sequence[Query]) -> None:
+    """An InputError where the outputs of all classes are asked for, and a source has none."""
+    needing = [query.kind for query in queries if query.all_classes]
+    for name, source in sources.items():
+        if needing and source.only_confidence:
+            raise InputError(
+                f"this run asks for {needing[0]}, which needs the outputs of all classes; {name} has "
+                "only the confidence in each answer, which will do for sketch, histogram-binning and "
+                "one-hot-binning"
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +32,8 @@ class Evaluation:
     accuracy, mean_confidence, ece, mce, brier, brier_multiclass, aurc, nll
         As the functions of the same names in `privcal.metrics`.
     ece_equal_mass, ece_debiased, ece_classwise
-        As `equal_mass_ece`, `debiased_ece` and `classwise_ece`.
+        As `equal_mass_ece`, `debiased_ece` and `classwise_ece`. This last, `brier_multiclass` and `nll`
+        need the outputs of all classes: NaN where only a confidence is known.
     reliability
         The `privcal.metrics.Reliability` behind the binned metrics, as diagrams draw it.
     risk
@@ -60,9 +63,10 @@ class Evaluation:
     risk: RiskMeasures | None = None
 
     def to_dict(self) -> dict[str, float | int]:
-        """The values by name, without the reliability: what `--json` prints."""
+        """The values by name, those that there are, without the reliability: what `--json` prints."""
         own = {k: v for k, v in vars(self).items() if k not in ("reliability", "risk")}
-        return own if self.risk is None else {**own, **self.risk.to_dict()}
+        known = {name: value for name, value in own.items() if not math.isnan(value)}
+        return known if self.risk is None else {**known, **self.risk.to_dict()}
 
     def __repr__(self) -> str:
         return (
@@ -78,7 +82,12 @@ class Evaluation:
 
 
 def evaluate(
-    scores: Scores, map: Map | None = None, bins: int = 15, *, event: int | None = None
+    scores: Scores,
+    map: Map | None = None,
+    bins: int = 15,
+    *,
+    event: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """All metrics of the confidence of `scores`, after `map` where one is given.
 
@@ -93,6 +102,8 @@ def evaluate(
         The number of bins of the binned metrics, from 1 to 1,000.
     event
         A class whose risk is measured as well; by default the one that `map` is about, if any.
+    progress
+        Called with the number of rows that are done, and of all.
 
     Returns
     -------
@@ -126,19 +137,22 @@ def evaluate(
     for start in range(0, len(scores), step):
         block = scores.take(slice(start, start + step))
         confidence = map.confidence(block)
-        p = map.predict_proba(block)
         correct = map.predict(block) == block.labels
         reliability += Reliability.of(confidence, correct, bins)
         rows += AllRows.of(confidence, correct)
+        brier += Mean.of((confidence - correct) ** 2)
+        if progress is not None:
+            progress(min(start + step, len(scores)), len(scores))
+        if scores.outputs.kind == "confidence":
+            continue
+        p = map.predict_proba(block)
         state = ClassWise.of(p, block.labels, bins)
         classwise = state if classwise is None else classwise + state
-        brier += Mean.of((confidence - correct) ** 2)
         multiclass += Mean.of(metrics.brier_multiclass_rows(p, block.labels))
         if event is not None:
             risk.append(p[:, event].copy())
         with np.errstate(divide="ignore"):
             nll += Mean.of(-np.log(p[np.arange(len(block)), block.labels]))
-    assert classwise is not None
     return Evaluation(
         rows=len(scores),
         accuracy=float(reliability.correct.sum() / len(scores)),
@@ -146,12 +160,12 @@ def evaluate(
         ece=reliability.ece,
         ece_equal_mass=rows.reliability(bins).ece,
         ece_debiased=reliability.debiased_ece,
-        ece_classwise=classwise.ece,
+        ece_classwise=math.nan if classwise is None else classwise.ece,
         mce=reliability.mce,
         brier=brier.value,
-        brier_multiclass=multiclass.value,
+        brier_multiclass=math.nan if classwise is None else multiclass.value,
         aurc=rows.aurc,
-        nll=nll.value,
+        nll=math.nan if classwise is None else nll.value,
         reliability=reliability,
         risk=None
         if event is None

@@ -7,9 +7,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from privcal.errors import InputError
 
@@ -59,19 +56,3 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None])
         if out.resolve() in written:
             raise InputError(f"{out} would be written twice; choose another name for one of them")
         written.add(out.resolve())
-
-
-def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """Write equally long arrays as Parquet, CSV or npz, by the ending of `path`."""
-    import polars as pl
-
-    suffix = path.suffix.lower()
-    if suffix not in (".parquet", ".csv", ".npz"):
-        raise InputError(f"{path} has an unknown ending; use .parquet, .csv or .npz")
-    with replacing(path) as part:
-        if suffix == ".npz":
-            np.savez_compressed(part, **columns)
-        elif suffix == ".csv":
-            pl.DataFrame(columns).write_csv(part)
-        else:
-            pl.DataFrame(columns).write_parquet(part)

@@ -125,6 +125,7 @@ def fit_temperature(
     lo, hi = (check_temperature(t) for t in bounds)
     if lo >= hi:
         raise InputError(f"bounds must be two temperatures, the lower first, not {bounds}")
+    scores.outputs.need_all_classes("a temperature")
     if len(scores) == 0:
         raise InputError("there are no rows to fit")
     fit = (

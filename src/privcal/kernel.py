@@ -7,6 +7,9 @@ With z = logit − top logit of its row and β = 1/T, everything is made of the 
 confidence is 1/S0, the log-likelihood of label y is βz_y − log S0, and their derivatives in β
 follow from S1 and S2. The top class contributes exactly 1 to S0, so nothing overflows.
 
+Where only the confidence in an answer is known there is nothing to sum, and no temperature but 1:
+confidence is the number itself, and its log-odds are taken of it alone.
+
 Rows are worked in blocks, on a few threads, with no second (n, m) array. The sums are taken by NumPy,
 or by C where that is built (`privcal.compiled`): several times as fast, and no other way of asking.
 
@@ -58,7 +61,7 @@ import numpy.typing as npt
 from privcal import compiled
 from privcal.checks import number
 from privcal.errors import InputError
-from privcal.scores import BLOCK, FloatArray, IntArray, Outputs, Scores, row_sums
+from privcal.scores import BLOCK, LEAST, FloatArray, IntArray, Outputs, Scores, row_sums
 from privcal.threads import default_threads
 
 MIN_TEMPERATURE = 0.01
@@ -76,9 +79,21 @@ def check_temperature(temperature: float) -> float:
     return number("temperature", temperature, MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
-def confidence(outputs: Outputs, temperature: float, threads: int | None = None) -> FloatArray:
+def confidence(
+    outputs: Outputs, temperature: float, threads: int | None = None, dtype: Any = None
+) -> FloatArray:
     """The probability of the predicted class of each row at `temperature`, in (0, 1]."""
-    return np.asarray(1.0 / exp_sums(outputs, temperature, threads))
+    if outputs.kind == "confidence":
+        return _given(outputs, temperature)
+    return np.asarray(1.0 / exp_sums(outputs, temperature, threads, dtype))
+
+
+def _given(outputs: Outputs, temperature: float) -> FloatArray:
+    """The confidence of each row as it was given, one number after the other; 0 if malformed."""
+    if check_temperature(temperature) != 1.0:
+        outputs.need_all_classes("a temperature")
+    # A copy that lies as the proof above wants it.
+    return np.where(outputs.valid, outputs.array[:, 0].astype(np.float64), 0.0)
 
 
 def nll(scores: Scores, temperature: float, threads: int | None = None) -> FloatArray:
@@ -114,8 +129,13 @@ def log_odds(
     With `of`, c is the probability of that class, whether it is the predicted one or not. It comes
     from the sum over the other classes, so that it keeps telling rows apart where c rounds to 1; it
     is infinite only where nothing is left for the others, or for that class: of logits far apart,
-    never of probabilities (see `privcal.scores.LEAST`).
+    never of probabilities or confidences (see `privcal.scores.LEAST`).
     """
+    if outputs.kind == "confidence":
+        if of is not None:
+            outputs.need_all_classes("the probability of a class")
+        c = np.clip(_given(outputs, temperature), LEAST, 1 - LEAST)
+        return np.asarray(np.log(c) - np.log1p(-c))
     beta = 1.0 / check_temperature(temperature)
     others = np.empty(outputs.rows)
     classes = outputs.predicted if of is None else np.full(outputs.rows, _class(outputs, of))
@@ -185,6 +205,8 @@ def _for_sums(
 
     S0 may leave out one class of each row, `without`.
     """
+
+    outputs.need_all_classes("this")
 
     def left_out(rows: slice) -> IntArray | None:
         return None if without is None else without[rows]

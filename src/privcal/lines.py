@@ -4,12 +4,17 @@ Each line is split into its fields on its own: at its commas or, where it holds 
 by the rules of CSV, except that a quoted field cannot span lines. A line that is not UTF-8, whose
 quotation marks do not close or that has another number of fields than the header is malformed
 as a whole. No types are guessed: every cell is text or null.
+
+The header decides what separates fields: where it has no comma, a semicolon or a tab may.
+A file called `.gz` is compressed.
 """
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,20 +28,21 @@ if TYPE_CHECKING:
 PIECE = 1 << 24
 """Bytes read at once; the rest of the last line is added."""
 
-# Commas become the separator of units, so that a quoted field may keep its own. A separator
+# Separators become the separator of units, so that a quoted field may keep its own. A separator
 # that was there before becomes a byte that is never UTF-8: it would split a field in two.
 _SEPARATOR = b"\x1f"
-_SEPARATED = bytes.maketrans(b"," + _SEPARATOR, _SEPARATOR + b"\xff")
-_AS_BEFORE = bytes.maketrans(_SEPARATOR, b",")
+_SEPARATED = {
+    mark: bytes.maketrans(mark + _SEPARATOR, _SEPARATOR + b"\xff") for mark in (b",", b";", b"\t")
+}
 
 _SIMPLE = re.compile(rb'(?:"[^"\x1f]*"|[^"\x1f]*)(?:\x1f(?:"[^"\x1f]*"|[^"\x1f]*))*')
-_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^",][^,]*|)(?=,|\Z)')
+_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=\x1f|\Z)|([^"\x1f][^\x1f]*|)(?=\x1f|\Z)')
 
 
 def header(path: Path) -> list[str]:
     """The names of the columns: the first line that is not blank."""
     with _opened(path) as file:
-        names = _header(path, file)
+        names, _ = _header(path, file)
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -54,10 +60,10 @@ def cells(path: Path, wanted: Sequence[str], *, strict: bool) -> Iterator[pl.Dat
     yield _table([], names, wanted)
     row = 0
     with _opened(path) as file:
-        _header(path, file)
+        _, mark = _header(path, file)
         while piece := file.read(PIECE):
-            lines = _lines(piece + file.readline())
-            for problem in _mend(lines, names, row):
+            lines = _lines(piece + file.readline(), mark)
+            for problem in _mend(lines, names, row, mark):
                 if strict:
                     raise InputError(f"{path}: {problem}")
             row += len(lines)
@@ -67,26 +73,30 @@ def cells(path: Path, wanted: Sequence[str], *, strict: bool) -> Iterator[pl.Dat
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with open(path, "rb") as file:
-            yield file
+        with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as file:
+            yield file  # type: ignore[misc]
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"cannot read {path}: it is no gzip file, or is cut short") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _header(path: Path, file: BinaryIO) -> list[str]:
+def _header(path: Path, file: BinaryIO) -> tuple[list[str], bytes]:
+    """The names of the columns, and what separates them."""
     line = file.readline().removeprefix(codecs.BOM_UTF8)
     while line and not line.strip():
         line = file.readline()
     if not line:
         raise InputError(f"cannot read {path}: it is empty")
-    fields = _fields(line.translate(_SEPARATED).rstrip(b"\r\n"))
+    mark = next((mark for mark in _SEPARATED if mark in line), b",")
+    fields = _fields(line.rstrip(b"\r\n").translate(_SEPARATED[mark]), mark)
     if isinstance(fields, str):
         raise InputError(f"{path}: the first line {fields}")
-    return [name.strip() for name in fields]
+    return [name.strip() for name in fields], mark
 
 
-def _lines(piece: bytes) -> list[bytes]:
-    text = piece.translate(_SEPARATED).replace(b"\r\n", b"\n").removesuffix(b"\r")
+def _lines(piece: bytes, mark: bytes) -> list[bytes]:
+    text = piece.translate(_SEPARATED[mark]).replace(b"\r\n", b"\n").removesuffix(b"\r")
     return [_unquoted(line) for line in text.split(b"\n") if line.strip()]
 
 
@@ -95,7 +105,7 @@ def _unquoted(line: bytes) -> bytes:
     return line.replace(b'"', b"") if b'"' in line and _SIMPLE.fullmatch(line) else line
 
 
-def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
+def _mend(lines: list[bytes], names: list[str], first: int, mark: bytes) -> Iterator[str]:
     """Unquote, in place, the lines that are not plain; empty the malformed, and say why."""
     commas = len(names) - 1
     suspicious = not _is_utf8(b"\n".join(lines))
@@ -105,7 +115,7 @@ def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
         if b'"' in line or line.count(_SEPARATOR) != commas or (suspicious and not _is_utf8(line))
     ]
     for index in odd:
-        fields = _fields(lines[index])
+        fields = _fields(lines[index], mark)
         if not isinstance(fields, str) and len(fields) == len(names):
             lines[index] = _SEPARATOR.join(field.encode() for field in fields)
             continue
@@ -122,14 +132,15 @@ def _mend(lines: list[bytes], names: list[str], first: int) -> Iterator[str]:
             )
 
 
-def _fields(line: bytes) -> list[str] | str:
-    """The fields of one line, or what is wrong with it."""
+def _fields(line: bytes, mark: bytes) -> list[str] | str:
+    """The fields of one line, or what is wrong with it; within quotation marks, `mark` is text."""
     try:
-        text = line.translate(_AS_BEFORE).decode()
+        text = line.decode()
     except UnicodeDecodeError:
         return "is not UTF-8 text"
+    unit = _SEPARATOR.decode()
     if '"' not in text:
-        return text.split(",")
+        return text.split(unit)
     fields = []
     start = 0
     while start <= len(text):
@@ -139,7 +150,7 @@ def _fields(line: bytes) -> list[str] | str:
         quoted, plain = field.groups()
         fields.append(plain if quoted is None else quoted.replace('""', '"'))
         start = field.end() + 1
-    return fields
+    return [field.replace(unit, mark.decode()) for field in fields]
 
 
 def _is_utf8(text: bytes) -> bool:

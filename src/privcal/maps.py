@@ -26,10 +26,12 @@ from privcal import plugins
 from privcal.checks import number, whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
-from privcal.kernel import check_temperature, exp_sums, for_blocks, log_odds
+from privcal.kernel import check_temperature, for_blocks
+from privcal.kernel import confidence as confidence_at
+from privcal.kernel import log_odds as exact_log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.queries import corrected_score
-from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores
+from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores, row_sums
 
 FORMAT = "privcal-map"
 VERSION = 1
@@ -40,6 +42,10 @@ MAX_SHIFT = 1000.0
 
 MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
+
+TOLD_APART = 700.0
+"""Log-odds above which a row's score counts as infinite: the other classes' share is about to leave the
+range in which doubles have all their digits, and programs differ in what they make of it there."""
 
 PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
 """The note in the provenance of a map for which the noise drowned the data."""
@@ -155,7 +161,9 @@ class Map(ABC):
     private
         False for a map fitted without noise: the rows decide every digit of it.
     provenance
-        Facts about where the map comes from, as JSON values: method, ε, sources, model, version.
+        Facts about where the map comes from, as JSON values: method, ε, sources, version. Two of them
+        are looked at: a map of a model with so many `classes`, or of that name (`model`), is refused for
+        scores of another.
 
     Examples
     --------
@@ -221,7 +229,7 @@ class Map(ABC):
 
         Takes logits (n, m), `probabilities=` (n, m) or (n,) of class 1, or a `Scores`.
         """
-        return self.apply(_outputs(logits, probabilities))
+        return self.apply(self._read(logits, probabilities))
 
     def predict(self, logits: Any = None, *, probabilities: Any = None) -> IntArray:
         """The predicted class (n,) of each row: the classifier's own, or the one that a risk makes
@@ -229,13 +237,34 @@ class Map(ABC):
 
         Takes logits or `probabilities`, as `confidence` does.
         """
-        return self.predicted(_outputs(logits, probabilities))
+        return self.predicted(self._read(logits, probabilities))
 
     def predict_proba(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
-        """Calibrated probabilities (n, m) of all classes; takes what `confidence` takes."""
-        return self._probabilities(_outputs(logits, probabilities))
+        """Calibrated probabilities (n, m) of all classes; takes what `confidence` takes.
+
+        The predicted class has its `confidence`, and the other classes share the rest in the
+        proportions that the classifier gave them. Rows sum to 1, and the predicted class has the
+        largest probability.
+
+        That is not always possible with the confidence itself: of two classes, a predicted one that is
+        right in 40 % of the cases would have 0.4, less than the other. Its probability is then raised
+        by the least that keeps it on top (here to 0.5), so that the largest probability of a row may be
+        more than `confidence`, never less. **Confidence is what was calibrated**: it is what to show, to
+        abstain by and to evaluate; a temperature and a risk never raise, so that there the two agree.
+
+        Examples
+        --------
+        >>> curve = CurveMap(1.0, scores=(0.0, 2.0), log_odds=(-1.0, 1.0))
+        >>> logits = [[0.5, 0.0], [2.0, 0.0]]
+        >>> curve.confidence(logits).round(3).tolist()
+        [0.378, 0.731]
+        >>> curve.predict_proba(logits).round(3).tolist()
+        [[0.5, 0.5], [0.731, 0.269]]
+        """
+        return self._probabilities(self._read(logits, probabilities))
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         return spread(outputs, self.apply(outputs))
 
     def __repr__(self) -> str:
@@ -258,6 +287,31 @@ class Map(ABC):
             "note": self.note,
         }
         return fragment(f"Map of kind {self.kind}", facts)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes of the model that the map is of; None where nobody said."""
+        classes = self.provenance.get("classes")
+        return classes if type(classes) is int else None
+
+    @property
+    def model(self) -> str | None:
+        """The name of the model that the map is of; None where nobody said."""
+        model = self.provenance.get("model")
+        return model if isinstance(model, str) else None
+
+    def _read(self, logits: Any, probabilities: Any) -> Outputs:
+        """What is to be mapped; refused if it is another model's."""
+        outputs = _outputs(logits, probabilities)
+        if self.classes not in (None, outputs.classes):
+            raise InputError(
+                f"this map is of a model with {self.classes} classes, and the scores have "
+                f"{outputs.classes}: they are of another model"
+            )
+        named = logits.model if isinstance(logits, Scores) else None
+        if self.model and named and self.model != named:
+            raise InputError(f"this map is of model {self.model}, and the scores are of {named}")
+        return outputs
 
     def with_provenance(self, **facts: Any) -> Self:
         """The same map with these facts in its provenance, beside those already there."""
@@ -354,15 +408,19 @@ class TemperatureMap(Map):
         return _softmax_top(outputs, self.temperature)
 
     def _probabilities(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("predict_proba")
         # The rule of this module gives the softmax; directly, it is exact for tiny shares too.
         result = np.empty((outputs.rows, outputs.classes))
 
         def work(rows: slice, p: FloatArray) -> None:
             outputs.shifted(rows, p)
-            np.multiply(p, 1.0 / self.temperature, out=p)
+            if self.temperature != 1:
+                np.multiply(p, 1.0 / self.temperature, out=p)
             np.exp(p, out=p)
-            np.divide(p, p.sum(axis=1, keepdims=True), out=result[rows])
-            _keep_on_top(result[rows], outputs.predicted[rows])
+            sums = row_sums(p)
+            np.multiply(p, (1 / sums)[:, None], out=result[rows])
+            # Only where the sum is 2 or more is there a second class as probable as the predicted one.
+            _keep_on_top(result[rows], outputs.predicted[rows], sums >= 2)
 
         for_blocks(outputs, work, np.dtype(np.float64), 1)
         return result
@@ -415,8 +473,9 @@ class CurveMap(Map):
 
     The score s of a row is the log-odds of its confidence at `temperature`; the result's log-odds
     are read off the straight lines through the points (`scores`, `log_odds`). The first line goes
-    on below; above, the curve rises ever more slowly, as log(1 + s − last score): a confidence
-    that was rounded to 1 has a very large s and must not be taken for certainty.
+    on below. Above the last point (x, y) the curve rises ever more slowly, to y + slope · log(1 + d)
+    with the slope of the last line and d = s − x, or 745 where that is more: a confidence that was rounded
+    to 1 has a very large s and must not be taken for certainty.
 
     Parameters
     ----------
@@ -556,7 +615,7 @@ class RiskMap(CurveMap):
 
     def risk(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """The calibrated probability (n,) of `event`; takes what `confidence` takes."""
-        return self._risk(_outputs(logits, probabilities))
+        return self._risk(self._read(logits, probabilities))
 
     def _risk(self, outputs: Outputs) -> FloatArray:
         return super().apply(outputs)
@@ -570,18 +629,11 @@ class RiskMap(CurveMap):
     def _probabilities(self, outputs: Outputs) -> FloatArray:
         risk = self._risk(outputs)
         result = np.empty((outputs.rows, outputs.classes))
+        event = np.full(outputs.rows, self.event)
 
         def work(rows: slice, p: FloatArray) -> None:
-            outputs.shifted(rows, p)
-            p[:, self.event] = -np.inf
-            top = p.max(axis=1, keepdims=True)
-            # A class so certain that nothing is left for the others: share among them evenly.
-            np.subtract(p, np.where(np.isfinite(top), top, 0.0), out=p)
-            p[~np.isfinite(top[:, 0])] = 0.0
-            np.exp(p, out=p)
-            p[:, self.event] = 0.0
-            p *= ((1 - risk[rows]) / p.sum(axis=1))[:, None]
-            result[rows] = p
+            others = _others(outputs, rows, event[rows], p)
+            np.multiply(p, ((1 - risk[rows]) / others)[:, None], out=result[rows])
             result[rows, self.event] = risk[rows]
 
         for_blocks(outputs, work, np.dtype(np.float64), 1)
@@ -677,7 +729,12 @@ class OffsetsMap(Map):
     def informative(self) -> bool:
         return self.note != PRIOR_ONLY
 
+    @property
+    def classes(self) -> int:
+        return len(self.offsets)
+
     def apply(self, outputs: Outputs) -> FloatArray:
+        outputs.need_all_classes("an offset of the predicted class")
         if outputs.classes != len(self.offsets):
             raise InputError(
                 f"this map has offsets of {len(self.offsets)} classes, and the scores "
@@ -734,9 +791,18 @@ def _registered(kind: Any) -> type[Map] | None:
 
 # --- confidence and probabilities ------------------------------------------------------------
 
+_FARTHEST = np.finfo(np.float64).min
+"""Stands for a logit less the top one that is −∞, the difference being beyond the largest double."""
+
+
+def log_odds(outputs: Outputs, temperature: float, *, of: int | None = None) -> FloatArray:
+    """The score (n,) of each row; that of class `of` where one is given (see `privcal.kernel`)."""
+    s = exact_log_odds(outputs, temperature, of=of)
+    return np.where(s > TOLD_APART, np.inf, s)
+
 
 def _softmax_top(outputs: Outputs, temperature: float) -> FloatArray:
-    return np.asarray(1.0 / exp_sums(outputs, temperature, dtype=np.float64))
+    return confidence_at(outputs, temperature, dtype=np.float64)
 
 
 def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
@@ -748,31 +814,42 @@ def spread(outputs: Outputs, confidence: FloatArray) -> FloatArray:
         return result
 
     def work(rows: slice, p: FloatArray) -> None:
-        outputs.shifted(rows, p)
-        np.exp(p, out=p)
-        top = np.arange(len(p)), outputs.predicted[rows]
-        p[top] = 0.0
-        others = p.sum(axis=1)
-        # A predicted class so certain that the others vanished: share among them evenly.
-        lonely = others == 0
-        p[lonely] = 1.0
-        p[top] = 0.0
-        others[lonely] = m - 1
-        p /= others[:, None]
-        rival = p.max(axis=1)
-        c = np.maximum(confidence[rows], rival / (1 + rival))
-        np.multiply(p, (1 - c)[:, None], out=result[rows])
-        result[rows][top] = c
-        _keep_on_top(result[rows], outputs.predicted[rows])
+        predicted = outputs.predicted[rows]
+        others = _others(outputs, rows, predicted, p)
+        # The strongest rival gets 1/others of the rest: no more than c, if c is at least this.
+        c = np.maximum(confidence[rows], 1 / (1 + others))
+        rest = (1 - c) / others
+        np.multiply(p, rest[:, None], out=result[rows])
+        result[rows][np.arange(len(p)), predicted] = c
+        _keep_on_top(result[rows], predicted, rest >= c)
 
     for_blocks(outputs, work, np.dtype(np.float64), 1)
     return result
 
 
-def _keep_on_top(p: FloatArray, predicted: IntArray) -> None:
-    """Where rounding made a rival equal, lift the predicted class by one last bit."""
-    [caught] = np.nonzero(p.argmax(axis=1) != predicted)
-    p[caught, predicted[caught]] = np.nextafter(p[caught].max(axis=1), 2)
+def _others(outputs: Outputs, rows: slice, chosen: IntArray, p: FloatArray) -> FloatArray:
+    """Write into `p` how probable each class is beside the strongest one but the chosen.
+
+    That one has 1, the chosen class 0. Returns the sums, each at least 1: however far the
+    others are behind, they keep their shares among themselves.
+    """
+    outputs.shifted(rows, p)
+    one = np.arange(len(p)), chosen
+    np.maximum(p, _FARTHEST, out=p)
+    p[one] = -np.inf
+    p -= p.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    return np.asarray(row_sums(p))
+
+
+def _keep_on_top(p: FloatArray, predicted: IntArray, among: BoolArray) -> None:
+    """Where rounding made a rival equal, lift the predicted class by one last bit.
+
+    Looked for `among` these rows: in the others no rival comes near.
+    """
+    [rows] = np.nonzero(among)
+    rows = rows[p[rows].argmax(axis=1) != predicted[rows]]
+    p[rows, predicted[rows]] = np.nextafter(p[rows].max(axis=1), 2)
 
 
 def _outputs(logits: Any, probabilities: Any) -> Outputs:

@@ -112,6 +112,14 @@ class Query(ABC):
         """The fewest classes that a model must have for this to mean anything."""
         return 1
 
+    @property
+    def all_classes(self) -> bool:
+        """Whether it needs the outputs of all classes: not just the confidence in each answer.
+
+        Whatever is at another temperature than 1 does.
+        """
+        return bool(getattr(self, "temperature", 1.0) != 1.0)
+
     @abstractmethod
     def describe(self) -> str:
         """What this asks, in plain words, for the data owner."""
@@ -127,6 +135,8 @@ class Query(ABC):
 
     def contributions(self, scores: Scores) -> Contributions:
         """What each row adds to the sums, clipped so that the bound holds whatever the scores are."""
+        if self.all_classes:
+            scores.outputs.need_all_classes(f"the query {self.kind}")
         with np.errstate(all="ignore"):
             cells, values = self._rows(scores)
             values = np.where(np.isfinite(values), values, 0.0)
@@ -233,6 +243,10 @@ class Nll(Query):
             f"the summed log loss at temperature {self.temperature:g}, "
             f"each row counted as at most {self.clip:g}"
         )
+
+    @property
+    def all_classes(self) -> bool:
+        return True
 
     def _rows(self, scores: Scores) -> tuple[IntArray, FloatArray]:
         loss = np.maximum(kernel.nll(scores, self.temperature), 0.0)
@@ -471,6 +485,10 @@ class EventHats(Hats):
     def classes(self) -> int:
         return self.event + 1
 
+    @property
+    def all_classes(self) -> bool:
+        return True
+
     def describe(self) -> str:
         return (
             f"for each of {len(self.knots)} overlapping ranges of the predicted probability of class "
@@ -520,6 +538,10 @@ class ClassHats(Query):
         object.__setattr__(self, "temperature", hats.temperature)
         object.__setattr__(self, "knots", hats.knots)
         object.__setattr__(self, "classes", whole("classes", self.classes, 2, MAX_CLASSES))
+
+    @property
+    def all_classes(self) -> bool:
+        return True
 
     @property
     def length(self) -> int:
@@ -602,6 +624,10 @@ class OffsetHats(Query):
     @property
     def classes(self) -> int:
         return len(self.offsets)
+
+    @property
+    def all_classes(self) -> bool:
+        return True
 
     @property
     def length(self) -> int:

@@ -17,7 +17,7 @@ import hashlib
 import numbers
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,13 +31,16 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-Kind = Literal["logits", "probabilities"]
+Kind = Literal["logits", "probabilities", "confidence"]
 
 BLOCK = 1 << 17
 """Numbers in one block of rows: 512 KB of float32, so a block and its scratch stay in cache."""
 
 MAX_ROWS = 1 << 31
-SUM_TOLERANCE = 1e-3
+ROUNDING = 5e-4
+"""What rounding to three decimals may take from a probability, or add to it."""
+MOST_ROUNDING = 0.05
+"""What it may take from a whole row, however many classes there are."""
 LEAST = 2.0**-53
 """The least probability that counts: 1 less it is the last double below 1. A smaller one, 0 included,
 counts as this much. A model that says 1.0 says "nearer to 1 than I can write", not "whatever you
@@ -53,9 +56,16 @@ class Outputs:
     The array is kept as given (also a memory map) and only ever read in blocks of rows.
     One column of probabilities means the probability of class 1 of a binary problem.
 
+    `log_odds`, shape (n,), are those of class 1 of a binary problem, as a `decision_function` gives
+    them: logits 0 and s. `confidence`, shape (n,), is all that is known where a model answers
+    without classes: how probable it holds its answer to be right. That is the case with two classes,
+    wrong and right, of which 1 is always the predicted one, however low its probability.
+
     A row is well-formed if its numbers are finite and, being probabilities, in [0, 1] with a
-    sum of 1 (to 0.001). A probability below 2⁻⁵³, 0 included, counts as 2⁻⁵³: one of 1.0 is as
-    certain as a number can say, and a temperature can still make it less so. The first malformed row is an InputError if `strict`; else its `valid`
+    sum of 1, to what rounding to three decimals can take from it: 0.0005 for each class, 0.05 at
+    most. A row that does not sum to 1 counts as divided by its sum. A probability below 2⁻⁵³, 0
+    included, counts as 2⁻⁵³: one of 1.0 is as certain as a number can say, and a temperature can
+    still make it less so. The first malformed row is an InputError if `strict`; else its `valid`
     is False.
     """
 
@@ -64,15 +74,34 @@ class Outputs:
         *,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
+        log_odds: ArrayLike | None = None,
+        confidence: ArrayLike | None = None,
+        class_names: Sequence[str] | None = None,
+        first_row: int = 0,
         strict: bool = True,
     ) -> None:
-        if (logits is None) == (probabilities is None):
-            raise InputError("give either logits= or probabilities=, and only one of them")
-        self.kind: Kind = "logits" if probabilities is None else "probabilities"
-        self.array = _as_float_table(self.kind, logits if probabilities is None else probabilities)
+        self._first_row = first_row  # what errors call it, where these are some rows of many
+        given = {"logits": logits, "probabilities": probabilities}
+        given |= {"log_odds": log_odds, "confidence": confidence}
+        if len([kind for kind, values in given.items() if values is not None]) != 1:
+            raise InputError(
+                "give either logits= or probabilities= (or log_odds= or confidence=), and only one "
+                "of them"
+            )
+        self.kind: Kind = "probabilities" if probabilities is not None else "logits"
+        if confidence is not None:
+            self.kind = "confidence"
+        if log_odds is not None:
+            logits = _from_log_odds(log_odds)
+        values = next(v for v in (logits, probabilities, confidence) if v is not None)
+        self.array = _as_float_table(self.kind, values)
         self.binary_column = self.kind == "probabilities" and self.array.shape[1] == 1
         self.rows: int = self.array.shape[0]
-        self.classes: int = 2 if self.binary_column else self.array.shape[1]
+        one_of_two = self.binary_column or self.kind == "confidence"
+        self.classes: int = 2 if one_of_two else self.array.shape[1]
+        """The number of classes; 2 (wrong, right) where only a confidence is known."""
+        self.class_names = _as_names(class_names, self)
+        """What the classes are called, where they have names."""
         # float16 and float32 logits are worked in float32; the logarithm of a probability
         # needs float64 to give the probability back.
         narrow = self.kind == "logits" and self.array.dtype.itemsize <= 4
@@ -85,6 +114,14 @@ class Outputs:
         """Row sums by temperature, where they are kept (see `Scores.remembering`)."""
         self.valid = self._check(strict)
         """Whether each row is well-formed: a function of that row alone."""
+
+    def need_all_classes(self, what: str) -> None:
+        """Raise InputError where only a confidence is known: `what` cannot be had from that."""
+        if self.kind == "confidence":
+            raise InputError(
+                f"{what} needs the outputs of all classes, and these data hold only the confidence in "
+                "each answer; the sketch, binning and curves do with that"
+            )
 
     def blocks(self) -> Iterator[slice]:
         """Consecutive slices of rows, each small enough for the cache."""
@@ -116,6 +153,7 @@ class Outputs:
 
     def at(self, classes: IntArray) -> FloatArray:
         """The logit of one class of each row, as float64."""
+        self.need_all_classes("a logit")
         rows = np.arange(self.rows)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.kind == "logits":
@@ -137,6 +175,8 @@ class Outputs:
     @cached_property
     def predicted(self) -> IntArray:
         """The most likely class of each row; of equal ones the first."""
+        if self.kind == "confidence":
+            return np.ones(self.rows, np.int64)
         if self.binary_column:
             with np.errstate(invalid="ignore"):
                 p = self.array[:, 0].astype(np.float64)
@@ -164,24 +204,49 @@ class Outputs:
         logits = self.kind == "logits"
         good = np.isfinite(block) if logits else (block >= 0) & (block <= 1)
         rows = np.ones(len(block), np.bool_) if good.all() else good.all(axis=1)
-        if not logits and not self.binary_column:
-            rows &= np.abs(_sums(block) - 1) <= SUM_TOLERANCE
+        if self.kind == "probabilities" and not self.binary_column:
+            rows &= np.abs(_sums(block) - 1) <= self._tolerance
         return np.asarray(rows)
 
-    def _complain(self, row: int) -> None:
-        values = self.array[row]
+    @property
+    def _tolerance(self) -> float:
+        """How far a row of probabilities may be from a sum of 1; a little more, for the sum itself."""
+        return min(MOST_ROUNDING, ROUNDING * max(self.classes, 2)) + 1e-9
+
+    @cached_property
+    def looks_like_probabilities(self) -> bool:
+        """Whether logits are numbers from 0 to 1 that sum to 1 in each of the first rows.
+
+        For a remark to whoever may look at the rows; nothing is decided by it.
+        """
+        first = np.asarray(self.array[:100], np.float64)
+        if self.kind != "logits" or self.array.shape[1] < 2 or not len(first):
+            return False
+        with np.errstate(all="ignore"):
+            inside = ((first >= 0) & (first <= 1)).all()
+            return bool(inside and (np.abs(_sums(first) - 1) <= self._tolerance).all())
+
+    def _complain(self, index: int) -> None:
+        values = self.array[index]
+        row = self._first_row + index
         finite, inside = np.isfinite(values), (values >= 0) & (values <= 1)
         if not finite.all():
             column = int(np.argmin(finite))
-            raise InputError(f"{self.kind} row {row}, column {column} is {values[column]}")
+            hint = ""
+            if self.kind == "logits" and values[column] == -np.inf:
+                hint = (
+                    "; give an impossible class a finite number far below the others, such as -1e4"
+                )
+            raise InputError(f"{self.kind} row {row}, column {column} is {values[column]}{hint}")
         if not inside.all():
             column = int(np.argmin(inside))
             raise InputError(
                 f"{self.kind} row {row}, column {column} is {values[column]}, outside [0, 1]"
             )
         raise InputError(
-            f"probabilities row {row} sums to {_sums(values[None])[0]:.6g}, not 1; "
-            "if these are logits, give them as logits="
+            f"probabilities row {row} sums to {_sums(values[None])[0]:.6g}, not 1 (to "
+            f"{self._tolerance:.4g}, as rounding to three decimals leaves it); if these are logits, "
+            "give them as logits="
         )
 
 
@@ -200,7 +265,17 @@ class Scores:
         Shape (n, m), one of the two: which one is always said, never guessed. A single column
         of probabilities, or shape (n,), is the probability of class 1 of a binary problem;
         exactly 0.5 predicts class 0. Probabilities of 0 and 1 are fine: they count as 2⁻⁵³ and as
-        1 less that, so that temperatures move them too. float16, float32 and float64 are kept without a copy.
+        1 less that, so that temperatures move them too. float16, float32 and float64 are kept without
+        a copy; bfloat16 becomes float32.
+    log_odds
+        Instead of them, shape (n,): the log-odds of class 1 of a binary problem, as a
+        `decision_function` gives them.
+    confidence, correct
+        Instead of all these and of labels, shape (n,) each: how probable a model holds its answer to
+        be right, and whether it is (0 or 1). Whatever needs more than that says so.
+    class_names
+        What the classes are called, in the order of the columns: labels may then be names. A label
+        that is a number is the place of a class, from 0 on, unless all names are numbers.
     person
         Shape (n,): whom each row is about (whole numbers or strings), where one person may
         have several rows. Privacy then covers all rows of a person.
@@ -229,15 +304,31 @@ class Scores:
     def __init__(
         self,
         *,
-        labels: ArrayLike,
+        labels: ArrayLike | None = None,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
+        log_odds: ArrayLike | None = None,
+        confidence: ArrayLike | None = None,
+        correct: ArrayLike | None = None,
         person: ArrayLike | None = None,
+        class_names: Sequence[str] | None = None,
         model: str | None = None,
         strict: bool = True,
     ) -> None:
-        self.outputs = Outputs(logits=logits, probabilities=probabilities, strict=strict)
-        self.labels, labelled = _as_labels(labels, self.outputs, strict)
+        self.outputs = Outputs(
+            logits=logits,
+            probabilities=probabilities,
+            log_odds=log_odds,
+            confidence=confidence,
+            class_names=class_names,
+            strict=strict,
+        )
+        wanted = "labels" if confidence is None else "correct"
+        for name, values in (("labels", labels), ("correct", correct)):
+            if (values is None) == (name == wanted):
+                raise InputError(f"{self.outputs.kind} go with {wanted}=: give that, and no other")
+        truth = labels if correct is None else correct
+        self.labels, labelled = as_labels(wanted, truth, self.outputs, strict)
         self.valid: BoolArray = self.outputs.valid & labelled
         """Whether each row is well-formed: its outputs, its label and, with ids, its person."""
         self.person: npt.NDArray[np.object_] | None = None
@@ -252,12 +343,18 @@ class Scores:
 
     def __repr__(self) -> str:
         people = "" if self.person is None else ", with person ids"
-        return f"Scores({len(self)} rows of {self.outputs.kind}, {self.classes} classes{people})"
+        classes = "" if self.outputs.kind == "confidence" else f", {self.classes} classes"
+        return f"Scores({len(self)} rows of {self.outputs.kind}{classes}{people})"
 
     @property
     def classes(self) -> int:
-        """The number of classes; 2 for a single column of probabilities."""
+        """The number of classes; 2 for a single column of probabilities, and for confidences."""
         return self.outputs.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called, where they have names."""
+        return self.outputs.class_names
 
     @cached_property
     def correct(self) -> BoolArray:
@@ -276,13 +373,18 @@ class Scores:
 
     def take(self, rows: Any) -> Scores:
         """The scores of some `rows` (indices, a slice or a mask), in that order."""
+        labels = "correct" if self.outputs.kind == "confidence" else "labels"
+        values: dict[str, Any] = {
+            self.outputs.kind: self.outputs.array[rows],
+            labels: self.labels[rows],
+        }
         taken = Scores(
-            **{self.outputs.kind: self.outputs.array[rows]},
-            labels=self.labels[rows],
+            **values,
             person=None if self.person is None else self.person[rows],
             model=self.model,
             strict=self.strict,
         )
+        taken.outputs.class_names = self.class_names  # labels are numbers by now
         taken.valid &= self.valid[rows]  # a malformed label is 0 here, and no longer shows
         return taken
 
@@ -333,6 +435,34 @@ def row_sums(*factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return sums
 
 
+def _from_log_odds(values: Any) -> npt.NDArray[Any]:
+    """Logits of two classes whose softmax has these log-odds."""
+    array = _as_array("log_odds", values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.dtype.kind not in "iubf":
+        raise InputError(f"log_odds must be one number for each row, not shape {array.shape}")
+    dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+    logits = np.zeros((len(array), 2), dtype)
+    logits[:, 1] = array
+    return logits
+
+
+def _as_names(names: Sequence[str] | None, outputs: Outputs) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if outputs.kind == "confidence":
+        raise InputError("a confidence is that of an answer: its classes have no names")
+    if isinstance(names, str) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError("class_names must be a list of names, none of them empty")
+    names = tuple(name.strip() for name in names)
+    if len(set(names)) < len(names):
+        raise InputError(f"two classes are called alike in {', '.join(names)}")
+    if len(names) != outputs.classes:
+        raise InputError(f"there are {len(names)} names for {outputs.classes} classes")
+    return names
+
+
 def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
     array = _as_array(kind, values)
     if array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
@@ -340,8 +470,15 @@ def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
             array = array.astype(np.float64)
     if array.dtype.kind != "f":
         raise InputError(f"{kind} must be numbers, not {array.dtype}")
-    if kind == "probabilities" and array.ndim == 1:
+    if kind != "logits" and array.ndim == 1:
         array = array[:, None]
+    if kind == "confidence" and (array.ndim != 2 or array.shape[1] != 1):
+        raise InputError(f"confidence must be one number for each row, not shape {array.shape}")
+    if kind == "logits" and array.ndim == 1:
+        raise InputError(
+            f"logits must have two dimensions (rows, classes), not shape {array.shape}; log-odds of "
+            "class 1 go to log_odds="
+        )
     if array.ndim != 2:
         raise InputError(
             f"{kind} must have two dimensions (rows, classes), not shape {array.shape}"
@@ -356,27 +493,36 @@ def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
         return values
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{what} are masked; fill the masked values or leave their rows out")
+    if hasattr(values, "detach"):  # a tensor, perhaps one that needs gradients or is elsewhere
+        values = values.detach().cpu()
+        values = values.float() if "bfloat16" in str(values.dtype) else values
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
+        # NumPy has no type of that name; packages that add it can turn it into single precision.
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     except ValueError:
         raise InputError(f"{what} must be a table of numbers with rows of one length") from None
     except Exception:  # such as Polars' for numbers of 128 bits
         return np.array(list(values), object)
 
 
-def _as_labels(labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
-    """The labels, 0 where they are malformed, and whether each is well-formed."""
-    array = _as_array("labels", labels)
+def as_labels(what: str, labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
+    """The labels (or what is `correct`), 0 where they are malformed, and whether each is well-formed."""
+    array = _as_array(what, labels)
     if array.dtype.kind not in "iubfO" and not isinstance(labels, np.ndarray):
         array = np.asarray(labels, object)  # NumPy makes all of a list text because of one
     if array.ndim != 1:
-        raise InputError(f"labels must have one dimension, not shape {array.shape}")
+        raise InputError(f"{what} must have one dimension, not shape {array.shape}")
     if len(array) != outputs.rows:
-        raise InputError(f"there are {len(array)} labels for {outputs.rows} rows of {outputs.kind}")
-    if array.dtype.kind not in "iubfO":
-        raise InputError(f"labels must be whole numbers, not {array.dtype}")
+        raise InputError(f"there are {len(array)} {what} for {outputs.rows} rows of {outputs.kind}")
     given = array
-    if array.dtype.kind == "O":
+    if outputs.class_names is not None:
+        array = _places(array, outputs.class_names)
+    elif array.dtype.kind not in "iubfO":
+        raise InputError(
+            f"{what} must be whole numbers, not {array.dtype}; for names say class_names="
+        )
+    elif array.dtype.kind == "O":
         array = np.array([_real(value) for value in array], np.float64)
     whole = np.ones(len(array), np.bool_)
     if array.dtype.kind == "f":
@@ -384,13 +530,55 @@ def _as_labels(labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, B
     good = whole & (array >= 0) & (array < outputs.classes)
     if strict and not good.all():
         row = int(np.argmin(good))
-        problem = f"label of row {row} is {_text(given[row])}"
-        if not whole[row]:
-            raise InputError(f"{problem}, not a whole number")
-        raise InputError(
-            f"{problem}; with {outputs.classes} classes labels go from 0 to {outputs.classes - 1}"
-        )
+        raise InputError(_label_problem(what, row, given[row], bool(whole[row]), outputs))
     return np.where(good, array, 0).astype(np.int64), np.asarray(good)
+
+
+def _label_problem(what: str, row: int, value: Any, whole: bool, outputs: Outputs) -> str:
+    """Why a label is malformed."""
+    problem = f"{what.removesuffix('s')} of row {row} is {_text(value)}"
+    if what == "correct":
+        return f"{problem}, neither 0 (wrong) nor 1 (right)"
+    if outputs.class_names is not None:
+        return f"{problem}, none of the classes {_text(', '.join(outputs.class_names))}"
+    if not whole:
+        named = "; name the classes with --classes"
+        return f"{problem}, not a whole number" + (named if isinstance(value, str) else "")
+    if outputs.classes == 1:
+        return (
+            f"{problem}, and there is 1 class alone; of a binary model give two columns, "
+            "probabilities, or the log-odds of class 1"
+        )
+    return f"{problem}; with {outputs.classes} classes labels go from 0 to {outputs.classes - 1}"
+
+
+def _places(labels: npt.NDArray[Any], names: tuple[str, ...]) -> FloatArray:
+    """The place of each label's class: where its name stands; or itself, being a number.
+
+    Where all names are numbers, a label is a name and never a place: which of the two it is depends
+    on the names alone, never on other labels. NaN for anything else.
+    """
+    by_name = {name: float(place) for place, name in enumerate(names)}
+    by_number = {_number(name): place for name, place in by_name.items()}
+    numbered = len(by_number) == len(names) and all(map(np.isfinite, by_number))
+
+    def place(value: Any) -> float:
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "surrogateescape")
+        if isinstance(value, str) and not numbered and value.strip() in by_name:
+            return by_name[value.strip()]
+        number = _number(value) if isinstance(value, str) else _real(value)
+        return by_number.get(number, np.nan) if numbered else number
+
+    return np.array([place(value) for value in labels.tolist()], np.float64)
+
+
+def _number(text: str) -> float:
+    """The number that a text spells; NaN if it spells none."""
+    try:
+        return float(text) if "_" not in text else np.nan
+    except ValueError:
+        return np.nan
 
 
 def _real(value: Any) -> float:

@@ -193,6 +193,14 @@ class Source:
         return self._data if isinstance(self._data, Scores) else None
 
     @property
+    def only_confidence(self) -> bool:
+        """Whether the rows hold just the confidence in each answer, as far as is known unopened."""
+        seen = self.__dict__.get("scores", self.rows_in_memory)
+        if seen is None:
+            return bool(getattr(self._data, "only_confidence", False))
+        return bool(seen.outputs.kind == "confidence")
+
+    @property
     def model(self) -> str | None:
         """The model whose scores these are, where it is known."""
         return self._data.model
@@ -272,6 +280,8 @@ class Source:
             raise Refused("model")
         seen = self.__dict__.get("scores", self.rows_in_memory)  # a file stays closed
         if seen is not None and any(q.query.classes > seen.classes for q in questions):
+            raise Refused("model")
+        if self.only_confidence and any(q.query.all_classes for q in questions):
             raise Refused("model")
         if not isinstance(self._data, Scores):
             try:

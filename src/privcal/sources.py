@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from privcal.columns import Layout
 from privcal.errors import InputError
 from privcal.privacy import opening
 from privcal.privacy.epsilon import to_nano
@@ -29,6 +30,8 @@ def open_sources(
     new_ledgers: bool = False,
     person: str | None = None,
     per_row: bool = False,
+    columns: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
     epsilon: float | None = None,
     public: Scores | None = None,
     tell: Callable[[str], None] | None = None,
@@ -59,6 +62,9 @@ def open_sources(
         Make ledgers for data that never had any. Say whom they protect: `person` names the column
         of person ids, `per_row` says that every row is a person of its own. Where a ledger was
         lost, only `create_ledgers` makes another, with what the old one had spent.
+    columns, class_names
+        Which column is what, and the classes in order, as in `read_scores`. A ledger keeps what was
+        said when it was made, and whoever asks later cannot change it.
     epsilon
         The ε that a run is going to ask of each: no ledger is made that could not pay it.
     public
@@ -97,13 +103,14 @@ def open_sources(
     if not paths:
         raise InputError("there are no sources: name their files")
     folder = None if ledger_dir is None else Path(ledger_dir)
+    layout, person = Layout.of(columns, class_names).without_person(person)
     if new_ledgers:
         check_unit(person, per_row)
     elif person is not None or per_row:
         raise InputError("--person and --per-row are for new ledgers; an old one has it written in")
     opened = [
         (data, scores, _known_ledger(data, scores, folder, new_ledgers))
-        for data, scores in _read(paths, source_column, source_names, model, folder, person)
+        for data, scores in _read(paths, source_column, source_names, model, folder, person, layout)
     ]
     named = [(str(data), scores) for data, scores, _ in opened]
     if public is not None:
@@ -167,21 +174,37 @@ def _make(
     tell: Callable[[str], None] | None,
 ) -> list[tuple[Data, Ledger]]:
     """Ledgers for these; whatever is wrong with any of them is said before the first is made."""
+    warn = tell
     for data, scores in missing:
         opening.check_new(data, scores, policy)
-    for path in dict.fromkeys(data.path for data, _ in missing):
-        warn_of_ids(path, missing[0][0].person, missing[0][0].split, tell or warnings.warn)
+    tell = tell or warnings.warn
+    for data, scores in {data.path: (data, scores) for data, scores in missing}.values():
+        warn_of_ids(data.path, data.person, data.split, tell, data.layout)
+        warn_of_probabilities(str(data.path), scores, tell)
     return [
-        (data, opening.create(data, scores, policy, folder=folder, name=name, warn=tell))
+        (data, opening.create(data, scores, policy, folder=folder, name=name, warn=warn))
         for data, scores in missing
     ]
 
 
+def warn_of_probabilities(name: str, scores: Scores, tell: Callable[[str], None]) -> None:
+    """Tell the owner of logits that look like probabilities."""
+    if scores.outputs.looks_like_probabilities:
+        tell(
+            f"warning: the logits of {name} are numbers from 0 to 1 that sum to 1 in each row, as "
+            "probabilities do; if they are probabilities, call them so"
+        )
+
+
 def warn_of_ids(
-    path: Path, person: str | None, split: str | None, tell: Callable[[str], None]
+    path: Path,
+    person: str | None,
+    split: str | None,
+    tell: Callable[[str], None],
+    layout: Layout | None = None,
 ) -> None:
     """Tell the owner of columns that look like ids and are not used: rows would be protected."""
-    for column in unused_columns(path, person=person):
+    for column in unused_columns(path, person=person, columns=layout):
         if column.looks_like_ids and column.name != split:
             tell(
                 f"warning: column {column.name} of {path} is not used, and looks like ids: "
@@ -200,6 +223,8 @@ def create_ledgers(
     ledger_dir: str | Path | None = None,
     source_column: str | None = None,
     source_names: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Ledger]:
     """Make the ledger of a file, or of each source in a table: explicitly, and once.
@@ -218,6 +243,8 @@ def create_ledgers(
         source only.
     ledger_dir
         The folder for it, by default beside the data.
+    columns, class_names
+        As in `read_scores`; kept in the ledger.
     tell
         As in `open_sources`.
 
@@ -242,9 +269,10 @@ def create_ledgers(
     """
     if name is not None and source_column is not None:
         raise InputError("a name is for one source; with a source column each has its value's name")
+    layout, person = Layout.of(columns, class_names).without_person(person)
     check_unit(person, per_row)
     folder = None if ledger_dir is None else Path(ledger_dir)
-    parts = _read([path], source_column, source_names, None, folder, person)
+    parts = _read([path], source_column, source_names, None, folder, person, layout)
     missing = [(data, scores) for data, scores in parts if opening.find(data, folder) is None]
     if not missing:
         other = opening.find(parts[0][0], folder)
@@ -258,6 +286,8 @@ def attach_data(
     *,
     person: str | None = None,
     source_column: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> list[tuple[Ledger, Data]]:
     """Say that other data are about a ledger's people: all charges add up there.
 
@@ -272,6 +302,8 @@ def attach_data(
         The column of person ids in them; by default that of the data before.
     source_column
         Split `path` too: each part goes to the ledger of its value.
+    columns, class_names
+        As in `read_scores`; by default as said of the data before.
 
     Returns
     -------
@@ -292,19 +324,24 @@ def attach_data(
     >>> same.id == ledger.id, data.path.name
     (True, 'week-2.npz')
     """
+    layout, person = Layout.of(columns, class_names).without_person(person)
     if source_column is None:
         ledger = known if isinstance(known, Ledger) else opening.ledger_of(known)
-        noted = [Data.noted(note).person for note in ledger.notes()]
-        data = Data.at(path, person=person or (noted[-1] if noted else None))
+        before_it = [Data.noted(note) for note in ledger.notes()]
+        last = before_it[-1] if before_it else Data(Path(path))
+        data = Data.at(path, person=person or last.person, layout=layout or last.layout)
         opening.attach(ledger, data, data.read(strict=True))
         return [(ledger, data)]
     if isinstance(known, Ledger):
         raise InputError("name the table that source_column splits, not one of its ledgers")
     before = Data.at(known, split=source_column)
-    noted = [note.person for note in opening.notes_of(before)]
-    data = Data.at(path, split=source_column, person=person or (noted[0] if noted else None))
+    first = (opening.notes_of(before) or [before])[0]
+    layout = layout or first.layout
+    data = Data.at(path, split=source_column, person=person or first.person, layout=layout)
     parts = []
-    for value, scores in read_sources(data.path, source_column, person=data.person).items():
+    for value, scores in read_sources(
+        data.path, source_column, person=data.person, columns=layout
+    ).items():
         ledger_of_part = opening.find(replace(before, value=value))
         if ledger_of_part is None:
             raise InputError(
@@ -318,13 +355,19 @@ def attach_data(
     return [(ledger, part) for ledger, part, _ in parts]
 
 
-def read_public(path: str | Path, sources: Sequence[str | Path] = ()) -> Scores:
+def read_public(
+    path: str | Path,
+    sources: Sequence[str | Path] = (),
+    *,
+    columns: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Scores:
     """The calibrator's own scores; a file that is a source, here or anywhere, is refused."""
     file = outputs_file(path).resolve()
     same = any(Data.at(source).same_file(file) for source in sources)
     if same or opening.notes_of(Data(file)):
         raise InputError(f"{path} is a source; public rows would get no privacy at all")
-    return read_scores(path)
+    return read_scores(path, columns=columns, class_names=class_names)
 
 
 def check_public(public: Scores, sources: Iterable[tuple[str, Scores]]) -> None:
@@ -351,6 +394,7 @@ def _read(
     model: str | None,
     folder: Path | None,
     person: str | None,
+    layout: Layout,
 ) -> list[tuple[Data, Scores]]:
     """Each file once, strictly, with the person ids that its ledger speaks of."""
     if names is not None and column is None:
@@ -371,6 +415,7 @@ def _read(
     parts: list[tuple[Data, Scores]] = []
     for file in files:
         data = Data(file, split=column, model=model, person=person)
+        data = replace(data, layout=opening.layout_of(data, layout))
         # The unit is the ledger's, never the asker's: each part is read by the column noted for it.
         noted = {note.value: note.person for note in reversed(opening.notes_of(data, folder))}
         for value, column_of in noted.items():
@@ -382,10 +427,10 @@ def _read(
                 )
         if column is None:
             data = replace(data, person=noted.get(None, person))
-            parts.append((data, read_scores(file, model=model, person=data.person)))
+            parts.append((data, data.read(strict=True)))
             continue
         read = {
-            by: read_sources(file, column, names=names, model=model, person=by)
+            by: read_sources(file, column, names=names, model=model, person=by, columns=data.layout)
             for by in {person, *noted.values()}
         }
         for value in read[person]:
@@ -398,6 +443,19 @@ def _check_one_model(named: Sequence[tuple[str, Scores]]) -> None:
     """One model has one number of classes, whoever's rows it scores."""
     (first, scores), *others = named
     for name, other in others:
+        kinds = [s.outputs.kind == "confidence" for s in (scores, other)]
+        if kinds[0] != kinds[1]:
+            alone, all_of_them = (first, name) if kinds[0] else (name, first)
+            raise InputError(
+                f"{alone} holds only the confidence in each answer, and {all_of_them} the outputs of "
+                "all classes: ask them apart"
+            )
+        if None not in (scores.class_names, other.class_names) and (
+            scores.class_names != other.class_names
+        ):
+            raise InputError(
+                f"{first} and {name} name their classes differently, or in another order"
+            )
         if other.classes != scores.classes:
             raise InputError(
                 f"{first} have scores of {scores.classes} classes and {name} of {other.classes}: "

@@ -49,8 +49,8 @@ def test_whoever_writes_out_a_default_describes_the_same() -> None:
 
 
 def test_spaces_and_the_form_of_an_umlaut_are_no_facts() -> None:
-    one = described(purpose="Für  alle\n Kliniken", contact="Zoë")
-    other = described(purpose=" Fu\u0308r alle Kliniken", contact="Zoe\u0308")
+    one = described(purpose="Für  die\n Kliniken", contact="Zoë")
+    other = described(purpose=" Fu\u0308r die Kliniken", contact="Zoe\u0308")
     assert one.digest == other.digest
 
 
@@ -91,7 +91,7 @@ def test_another_process_in_another_place_finds_the_same_digest(tmp_path: Path) 
     code = (
         "from privcal import methods\n"
         "from privcal.description import describe\n"
-        "print(describe(methods.make('acc-t'), 10**9, model='m', purpose='für alle').digest)"
+        "print(describe(methods.make('acc-t'), 10**9, model='m', purpose='für die').digest)"
     )
     found = {
         subprocess.run(
@@ -105,7 +105,7 @@ def test_another_process_in_another_place_finds_the_same_digest(tmp_path: Path) 
         for folder, seed, zone in ((tmp_path, "1", "UTC"), (Path("/"), "2", "Asia/Tokyo"))
     }
     assert found == {
-        describe(methods.make("acc-t"), 10**9, model="m", purpose="für alle").digest + "\n"
+        describe(methods.make("acc-t"), 10**9, model="m", purpose="für die").digest + "\n"
     }
 
 

@@ -404,7 +404,7 @@ def test_a_map_that_makes_no_sense_is_refused(change: dict[str, Any], why: str) 
 
 def test_a_map_of_other_classes_is_refused() -> None:
     map = OffsetsMap(1.0, LINE, LINE, (0.0, 0.0, 0.0), LINE, LINE)
-    with pytest.raises(privcal.InputError, match="offsets of 3 classes, and the scores 2"):
+    with pytest.raises(privcal.InputError, match="3 classes, and the scores have 2"):
         map.confidence([[1.0, 0.0]])
 
 

@@ -82,6 +82,14 @@ _COMMANDS = {
         "apply:apply",
         "Apply a map: predicted class and calibrated confidence of each row, in the same order.",
     ),
+    "onnx": later(
+        "onnx:onnx",
+        "Write a map as ONNX, to run wherever a model does: alone, or as part of the model's own file.",
+    ),
+    "thresholds": later(
+        "thresholds:thresholds",
+        "When to answer at all: for each confidence, the share of rows above it and the errors to expect.",
+    ),
     "evaluate": later(
         "evaluate:evaluate",
         "Measure calibration exactly, on data you may look at: no privacy is involved.",

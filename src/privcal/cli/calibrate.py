@@ -20,6 +20,8 @@ from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
+    Classes,
+    Columns,
     Json,
     LeaveAlone,
     LedgerFolder,
@@ -32,6 +34,8 @@ from privcal.cli.options import (
     SourceList,
     Unchanged,
     check_page,
+    columns_of,
+    words,
 )
 from privcal.cli.systems import need_posix
 from privcal.errors import CalibrationError, InputError
@@ -157,6 +161,8 @@ def calibrate(
     new_ledger: NewLedger = False,
     person: Person = None,
     per_row: PerRow = False,
+    columns: Columns = None,
+    classes: Classes = None,
     min_sources: MinSources = 1,
     model: Model = None,
     resume: Resume = False,
@@ -197,12 +203,16 @@ def calibrate(
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
     """
     files = source or []
-    theirs = (source_column, source_list, policy, ledger_dir, person, *files)
+    theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
     _check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
-    clean = None if public is None else read_public(public, files)
+    layout: dict[str, Any] = {
+        "columns": columns_of(columns),
+        "class_names": words(classes),
+    }
+    clean = None if public is None else read_public(public, files, **layout)
     options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
     options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
@@ -223,6 +233,7 @@ def calibrate(
             new_ledgers=new_ledger,
             person=person,
             per_row=per_row,
+            **layout,
             epsilon=epsilon,
             public=clean,
             tell=note,

@@ -9,19 +9,33 @@ import typer
 from rich.table import Table
 
 from privcal import pages
-from privcal.cli.console import plural, show
-from privcal.cli.options import Json, LeaveAlone, PageOut, Public, Unchanged, check_page
+from privcal.cli.console import counting, note, plural, show
+from privcal.cli.options import (
+    Classes,
+    Columns,
+    Json,
+    LeaveAlone,
+    PageOut,
+    Public,
+    Unchanged,
+    check_page,
+    columns_of,
+    words,
+)
 from privcal.cli.sketch_report import document, draw, report
+from privcal.columns import Layout
 from privcal.displays.diagram import together
 from privcal.displays.evaluation_page import displays_of, evaluation_page
 from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.evaluation import evaluate as measure
 from privcal.files import check_outputs
-from privcal.maps import CurveMap, RiskMap, load_map
+from privcal.maps import CurveMap, Map, RiskMap, load_map
 from privcal.plots import check_picture, save_figure
-from privcal.readers import ENDINGS, read_scores
+from privcal.readers import is_scores, read_scores
+from privcal.scores import Scores
 from privcal.sketch import Sketch
+from privcal.sources import warn_of_probabilities
 
 
 def evaluate(
@@ -38,6 +52,8 @@ def evaluate(
     public: Public = None,
     unchanged: Unchanged = None,
     leave_alone: LeaveAlone = False,
+    columns: Columns = None,
+    classes: Classes = None,
     html: PageOut = None,
     as_json: Json = False,
 ) -> None:
@@ -54,8 +70,10 @@ def evaluate(
     check_picture(plot)
     check_page(html)
     check_outputs([plot, html], [scores, map, public])
+    layout = Layout.of(columns_of(columns), words(classes))
     if private:
-        _estimate(scores, public, map, plot, html, bins, unchanged, leave_alone, as_json)
+        clean = None if public is None else read_scores(public, columns=layout)
+        _estimate(scores, clean, map, plot, html, bins, unchanged, leave_alone, as_json)
     elif scores.suffix.lower() == ".json":
         raise InputError(
             f"{scores} holds no scores; if it is a sketch, say --private to estimate from it"
@@ -65,18 +83,29 @@ def evaluate(
             "--public, --unchanged and --leave-alone are for reading a sketch, with --private"
         )
     else:
-        _measure(scores, map, plot, html, bins, as_json)
+        _measure(scores, layout, map, plot, html, bins, as_json)
 
 
 def _measure(
-    file: Path, map: Path | None, plot: Path | None, html: Path | None, bins: int, as_json: bool
+    file: Path,
+    layout: Layout,
+    map: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    bins: int,
+    as_json: bool,
 ) -> None:
     loaded = None if map is None else load_map(map)
-    scores = read_scores(file)
+    with counting(f"reading {file.name}"):
+        scores = read_scores(file, columns=layout)
+    warn_of_probabilities(str(file), scores, note)
     event = loaded.event if isinstance(loaded, RiskMap) else None
-    results = {"before": measure(scores, None, bins, event=event)}
-    if loaded is not None:
-        results["after"] = measure(scores, loaded, bins)
+    results = {}
+    maps: dict[str, Map | None] = {"before": None}
+    maps |= {} if loaded is None else {"after": loaded}
+    for when, applied in maps.items():
+        with counting(f"measuring {file.name}" if loaded is None else f"measuring {when}") as done:
+            results[when] = measure(scores, applied, bins, event=event, progress=done)
     if plot is not None:
         save_figure(plot, together(displays_of(results), file.name, columns=2))
     if html is not None:
@@ -94,7 +123,7 @@ def _measure(
 
 def _estimate(
     file: Path,
-    public: Path | None,
+    clean: Scores | None,
     map: Path | None,
     plot: Path | None,
     html: Path | None,
@@ -103,7 +132,7 @@ def _estimate(
     leave_alone: bool,
     as_json: bool,
 ) -> None:
-    if file.is_dir() or file.suffix.lower() in ENDINGS:
+    if is_scores(file):
         raise InputError(
             f"{file} holds scores, not a sketch; --private estimates from a saved sketch (.json)"
         )
@@ -113,7 +142,6 @@ def _estimate(
         raise InputError(
             f"a sketch can judge a curve, as privcal sketch fit writes it; {map} is not one"
         )
-    clean = None if public is None else read_scores(public)
     evaluation = sketch.evaluate(clean, loaded, bins, unchanged=unchanged, leave_alone=leave_alone)
     parts = report(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)

@@ -10,11 +10,12 @@ import typer
 
 import privcal
 from privcal.cli.console import note, show
-from privcal.cli.options import Json
+from privcal.cli.options import Classes, Columns, Json, columns_of, words
 from privcal.files import check_outputs
 from privcal.fit import fit_temperature
 from privcal.maps import TemperatureMap
 from privcal.readers import read_scores
+from privcal.sources import warn_of_probabilities
 
 
 def fit(
@@ -24,6 +25,8 @@ def fit(
         tuple[float, float], typer.Option(help="Range of temperatures: lower and upper.")
     ] = (0.05, 20.0),
     out: Annotated[Path | None, typer.Option(help="Write the map (JSON).")] = None,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """The exact temperature, without privacy: the rows decide every digit of it.
@@ -31,13 +34,14 @@ def fit(
     Example: `privcal fit scores.npz --objective nll --out map.json`
     """
     check_outputs([] if out is None else [out], [scores])
-    data = read_scores(scores)
+    data = read_scores(scores, columns=columns_of(columns), class_names=words(classes))
+    warn_of_probabilities(str(scores), data, note)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below
         fitted = fit_temperature(data, objective, bounds)  # type: ignore[arg-type]
     if out is not None:
         TemperatureMap(fitted.temperature, private=False).with_provenance(
-            method=f"exact fit by {objective}", privcal=privcal.__version__
+            method=f"exact fit by {objective}", classes=data.classes, privcal=privcal.__version__
         ).save(out)
     if fitted.outside:
         note(f"note: {fitted.message}")

@@ -13,6 +13,8 @@ import typer
 from privcal.cli.console import note, show
 from privcal.cli.ledger_show import facts_of
 from privcal.cli.options import (
+    Classes,
+    Columns,
     Json,
     LedgerFile,
     LedgerFolder,
@@ -21,6 +23,8 @@ from privcal.cli.options import (
     PolicyFile,
     SourceColumn,
     SourceList,
+    columns_of,
+    words,
 )
 from privcal.errors import InputError
 from privcal.files import check_outputs, replacing
@@ -45,6 +49,8 @@ def create(
     ledger_dir: LedgerFolder = None,
     source_column: SourceColumn = None,
     source_list: SourceList = None,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """Make the ledger of some data, once: whom it protects, and the owner's rules.
@@ -59,6 +65,8 @@ def create(
     `privcal ledger create hospital.npz --per-row --policy policy.toml --name "St. Anna"`
 
     `privcal ledger create icu.csv --source-column hospital --person person`
+
+    `privcal ledger create visits.csv --columns label=died,probability=risk,person=pid`
     """
     made = create_ledgers(
         data,
@@ -69,6 +77,8 @@ def create(
         ledger_dir=ledger_dir,
         source_column=source_column,
         source_names=read_list(source_list),
+        columns=columns_of(columns),
+        class_names=words(classes),
         tell=note,
     )
     lines = []
@@ -149,6 +159,8 @@ def attach(
     data: Annotated[Path, typer.Argument(help="Other scores of the same people.")],
     person: Person = None,
     source_column: SourceColumn = None,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """Say that other data are about the same people: all charges add up in this one ledger.
@@ -162,7 +174,14 @@ def attach(
 
     `privcal ledger attach icu.csv icu-week-46.csv --source-column hospital`
     """
-    attached = attach_data(file, data, person=person, source_column=source_column)
+    attached = attach_data(
+        file,
+        data,
+        person=person,
+        source_column=source_column,
+        columns=columns_of(columns),
+        class_names=words(classes),
+    )
     document = {"ledgers": [facts_of(ledger) for ledger, _ in attached]}
     lines = [f"{more} is attached to {ledger.path}" for ledger, more in attached]
     show(as_json, document, *lines)

@@ -24,6 +24,18 @@ Person = Annotated[
         metavar="COLUMN", help="The column of person ids: all rows of a person are protected."
     ),
 ]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=COLUMN",
+        help="Which column is what, where its name does not say it, as label=died,probability=risk; "
+        "also person, logit, logit_0, …, confidence, correct. May be repeated.",
+    ),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="The classes in order; labels may then be their names."),
+]
 PerRow = Annotated[
     bool, typer.Option("--per-row", help="Each row is a person of its own, and protected as one.")
 ]
@@ -96,6 +108,20 @@ def check_page(path: Path | None) -> None:
     """Raise InputError unless the name ends like a page."""
     if path is not None and path.suffix.lower() != ".html":
         raise InputError(f"{path}: a page must end in .html")
+
+
+def columns_of(texts: list[str] | None) -> dict[str, str]:
+    """What `--columns` says: the column of each thing."""
+    columns: dict[str, str] = {}
+    for text in (part for given in texts or () for part in given.split(",")):
+        name, equals, column = (part.strip() for part in text.partition("="))
+        if not (name and equals and column):
+            raise InputError(
+                f"--columns must look like label=outcome,probability=risk, not {text!r}"
+            )
+        if columns.setdefault(name, column) != column:
+            raise InputError(f"--columns says twice what {name} is: {columns[name]} and {column}")
+    return columns
 
 
 def words(text: str | None) -> list[str] | None:

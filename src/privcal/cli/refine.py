@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from privcal.cli.console import plural, show
-from privcal.cli.options import Json
+from privcal.cli.options import Classes, Columns, Json, columns_of, words
 from privcal.files import check_outputs
 from privcal.maps import load_map, percent
 from privcal.readers import read_scores
@@ -23,6 +23,8 @@ def refine(
     force: Annotated[
         bool, typer.Option("--force", help="Refine with fewer than 30 rows, too.")
     ] = False,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """Fit a shared map to your own rows as well. Nothing leaves, so it costs no ε.
@@ -33,7 +35,8 @@ def refine(
     """
     check_outputs([out], [map, scores])
     shared = load_map(map)
-    refined = refined_by(shared, read_scores(scores), force=force)
+    own = read_scores(scores, columns=columns_of(columns), class_names=words(classes))
+    refined = refined_by(shared, own, force=force)
     refined.save(out)
     facts = refined.provenance
     rows, alike = facts["rows"], facts["like_the_others"]

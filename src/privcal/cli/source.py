@@ -10,7 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from privcal.cli.console import note, show, table
-from privcal.cli.options import Json, PerRow, Person, PolicyFile
+from privcal.cli.options import (
+    Classes,
+    Columns,
+    Json,
+    PerRow,
+    Person,
+    PolicyFile,
+    columns_of,
+    words,
+)
+from privcal.columns import Layout
 from privcal.privacy import opening
 from privcal.privacy.explain import Explanation, explain
 from privcal.privacy.ledger import Ledger
@@ -18,7 +28,7 @@ from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
 from privcal.readers import read_scores
 from privcal.source import Source
-from privcal.sources import warn_of_ids
+from privcal.sources import warn_of_ids, warn_of_probabilities
 
 
 def check(
@@ -26,6 +36,8 @@ def check(
     policy: PolicyFile = None,
     person: Person = None,
     per_row: PerRow = False,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """Read the data and explain, in plain words, what can leave and what it can tell.
@@ -36,10 +48,12 @@ def check(
     Example: `privcal source check hospital.parquet --person patient_id --policy policy.toml`
     """
     data = Data.at(file)
+    said, person = Layout.of(columns_of(columns), words(classes)).without_person(person)
     column = opening.person_column(data, person, per_row)
+    layout = opening.layout_of(data, said)
     split = next((note for note in opening.notes_of(data) if note.split is not None), None)
     ledger = None if split is not None else opening.find(data)
-    scores = read_scores(file, person=column)
+    scores = read_scores(file, person=column, columns=layout)
     noted = None if ledger is None else ledger.policy
     if split is not None:
         noted = Ledger(opening.ledger_path(split)).policy
@@ -60,7 +74,8 @@ def check(
                 f"with {'these' if policy else 'the default'} rules."
             )
         )
-    warn_of_ids(file, column, None if split is None else split.split, note)
+    warn_of_ids(file, column, None if split is None else split.split, note, layout)
+    warn_of_probabilities(str(file), scores, note)
     document = {
         "file": str(file),
         "ledger": None if ledger is None else str(ledger.path),

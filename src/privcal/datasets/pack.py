@@ -16,7 +16,7 @@ from privcal.checks import whole
 from privcal.datasets import NOT_SHIFTS
 from privcal.errors import InputError
 from privcal.files import replacing
-from privcal.readers import TABLES, read_outputs, read_scores
+from privcal.readers import read_outputs, read_scores
 from privcal.scores import Outputs, Scores
 from privcal.version import __version__
 
@@ -106,7 +106,7 @@ def _outputs(path: Path) -> Outputs:
 
 def _labels(path: Path) -> NDArray[np.int64]:
     """Labels from a .npy file, the array `labels` of a .npz file, or the column `label` of a table."""
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in (".parquet", ".csv"):
         values: Any = _column(path)
     else:
         values = _array(path, "labels")

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from privcal.errors import InputError
-from privcal.scores import Kind
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -26,6 +25,9 @@ RANDOM = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     *("Multinomial", "Bernoulli"),
 }
+Kind = Literal["logits", "probabilities"]
+"""What a model gives for each class; a confidence alone is not enough for a graph."""
+
 NAMES: dict[str, Kind] = {
     **dict.fromkeys(("logits", "logit"), "logits"),
     **dict.fromkeys(

@@ -10,6 +10,7 @@ from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.mechanism import noise_scale
 from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID
+from privcal.scores import Scores
 from privcal.source import Source
 
 
@@ -21,6 +22,15 @@ class Explanation:
     """Whom privacy protects here: a row, or a person."""
     lines: list[str]
     queries: list[dict[str, Any]]
+
+
+def _what(scores: Scores) -> str:
+    right = f"right in {scores.correct.mean():.1%} of rows."
+    if scores.outputs.kind == "confidence":
+        return f"The confidence in each answer, without classes; the answer is {right}"
+    return (
+        f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is {right}"
+    )
 
 
 def explain(source: Source) -> Explanation:
@@ -36,10 +46,7 @@ def explain(source: Source) -> Explanation:
     whose = "on each person" if policy.budget == "person" else "on everybody together"
     lines = [
         people,
-        f"{scores.classes} classes, given as {scores.outputs.kind}; the predicted class is right "
-        f"in {scores.correct.mean():.1%} of rows."
-        if len(scores)
-        else "There are no rows.",
+        _what(scores) if len(scores) else "There are no rows.",
         "",
         "What leaves: only sums over rows, with random noise added on this machine. Never a row, "
         "a label, a score, or a count.",

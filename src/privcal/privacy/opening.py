@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from privcal.columns import AS_NAMED, PERSON, Layout
 from privcal.errors import InputError, Refused
 from privcal.privacy.chain import Unit
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.marks import Known, Marks, default_marks, locked, reading
 from privcal.privacy.policy import Policy
-from privcal.readers import ENDINGS, PERSON, outputs_file, read_scores, read_sources, unused_columns
+from privcal.readers import is_scores, outputs_file, read_scores, read_sources, unused_columns
 from privcal.scores import Scores
 
 
@@ -37,6 +38,7 @@ class Data:
     """Where the rows of one source are: a file, or one value of a column of a table.
 
     `Data.at` makes one. `person` is the column (or array) of person ids; None protects rows.
+    `layout` says which other columns are what, where their names do not.
     """
 
     path: Path
@@ -44,6 +46,9 @@ class Data:
     value: str | None = None
     person: str | None = None
     model: str | None = None
+    layout: Layout = AS_NAMED
+    only_confidence: bool = False
+    """Whether they held just the confidence in each answer when a ledger noted them."""
 
     @classmethod
     def at(cls, path: str | Path, **more: Any) -> Data:
@@ -69,25 +74,39 @@ class Data:
     def read(self, strict: bool = False) -> Scores:
         """The rows; a malformed one is marked and counts as zero, or, if strict, is an error."""
         if self.split is None or self.value is None:
-            return read_scores(self.path, model=self.model, person=self.person, strict=strict)
+            return read_scores(
+                self.path,
+                model=self.model,
+                person=self.person,
+                columns=self.layout,
+                strict=strict,
+            )
         [scores] = read_sources(
             self.path,
             self.split,
             names=[self.value],
             model=self.model,
             person=self.person,
+            columns=self.layout,
             strict=strict,
         ).values()
         return scores
 
     def note(self) -> dict[str, Any]:
-        """As a ledger keeps it."""
-        facts = {name: value for name, value in vars(self).items() if name != "model"}
-        return {**facts, "path": str(self.path)}
+        """As a ledger keeps it: how the data are read is then the ledger's, and no asker's."""
+        facts = {name: getattr(self, name) for name in ("split", "value", "person")}
+        more: dict[str, Any] = {"layout": self.layout.note()} if self.layout else {}
+        more |= {"only_confidence": True} if self.only_confidence else {}
+        return {"path": str(self.path), **facts, **more}
 
     @classmethod
     def noted(cls, note: dict[str, Any]) -> Data:
-        return cls(**{**note, "path": Path(note["path"])})
+        layout = Layout.of(**note.get("layout", {}))
+        return cls(**{**note, "path": Path(note["path"]), "layout": layout})
+
+    def holding(self, scores: Scores) -> Data:
+        """The same, knowing whether these rows of theirs are confidences alone."""
+        return replace(self, only_confidence=scores.outputs.kind == "confidence")
 
     def known(self, ledger: str, digest: str) -> Known:
         """As the marks keep it."""
@@ -194,7 +213,7 @@ def _known_ledgers(
 def ledger_of(file: str | Path) -> Ledger:
     """A ledger by its file, or by the data that it is for."""
     file = Path(file)
-    if file.is_dir() or file.suffix.lower() in ENDINGS:
+    if is_scores(file):
         data = Data.at(file)
         split = [note for note in notes_of(data) if note.split is not None]
         if split:
@@ -262,6 +281,21 @@ def person_column(data: Data, person: str | None = None, per_row: bool = False) 
     return noted
 
 
+def layout_of(data: Data, layout: Layout | None = None) -> Layout:
+    """Which columns are what: as a ledger of these data says, else as is said here."""
+    notes = notes_of(data)
+    if not notes:
+        return layout or AS_NAMED
+    noted = notes[0].layout
+    if layout and layout != noted:
+        how = str(noted) or "by the usual names of its columns"
+        raise InputError(
+            f"the ledger of {data} reads it as was said when it was made ({how}): leave --columns and "
+            "--classes out"
+        )
+    return noted
+
+
 def check_new(data: Data, scores: Scores, policy: Policy) -> None:
     """Raise InputError where no ledger can be made for these data with these rules."""
     if data.person is not None and scores.person is None:
@@ -300,7 +334,7 @@ def create(
         unit=data.unit,
         name=name or data.name,
     )
-    ledger.attach(data.note(), data.known(ledger.id, digest))
+    ledger.attach(data.holding(scores).note(), data.known(ledger.id, digest))
     if not ledger_path(
         data
     ).exists():  # whoever asks about the data, from whatever account, looks there
@@ -338,7 +372,7 @@ def attach(ledger: Ledger, data: Data, scores: Scores) -> None:
                 f"{data} is attached with the ids in {note.person}; another column would count "
                 "other persons"
             )
-    ledger.attach(data.note(), data.known(ledger.id, scores.content_digest()))
+    ledger.attach(data.holding(scores).note(), data.known(ledger.id, scores.content_digest()))
 
 
 def ledger_path(data: Data, folder: Path | None = None) -> Path:
@@ -371,7 +405,9 @@ def _same_part(data: Data, split: str | None, value: str | None, ledger: Path) -
 
 
 def _columns(data: Data) -> list[str]:
-    return [column.name for column in unused_columns(data.path, person=data.person)]
+    return [
+        column.name for column in unused_columns(data.path, person=data.person, columns=data.layout)
+    ]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcal.errors import InputError
-from privcal.scores import Kind
+from privcal.onnx.outputs import Kind
 
 TYPES: dict[str, npt.DTypeLike] = {
     "tensor(float)": np.float32,

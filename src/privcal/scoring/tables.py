@@ -14,7 +14,8 @@ import polars as pl
 
 from privcal import lines
 from privcal.errors import InputError
-from privcal.scores import BoolArray, Kind
+from privcal.onnx.outputs import Kind
+from privcal.scores import BoolArray
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
 
