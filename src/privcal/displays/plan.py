@@ -98,7 +98,7 @@ class PlanDisplay:
             raise InputError(f"measure must be one of {', '.join(PANELS)}, not {measure!r}")
         self.ax_, self.figure_ = axes_to_draw_on(ax, (6.4, 5.2))
         self._draw(self.ax_, measure)
-        self.ax_.legend(fontsize=8, frameon=False)
+        self.ax_.legend(fontsize=7.5, framealpha=0.85, edgecolor="none")
         return self
 
     def save(self, path: str | Path) -> None:

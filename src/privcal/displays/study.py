@@ -104,7 +104,7 @@ class StudyDisplay:
         self.ax_.set_title(f"{self._where}: {self.results.constants(self.sweep)}", fontsize=10)
         self.ax_.grid(alpha=0.2)
         self.ax_.spines[["top", "right"]].set_visible(False)
-        self.ax_.legend(fontsize=8, frameon=False)
+        self.ax_.legend(fontsize=7.5, framealpha=0.85, edgecolor="none")
         return self
 
     @property
