@@ -450,13 +450,13 @@ def test_the_owners_policy_holds_whatever_the_asker_types(run: Run, tmp_path: Pa
         'epsilon = 100\nepsilon_per_request = 100\naskers = ["acme", "mallory"]\n'
         'queries = ["gap", "hats"]\n'
     )
-    wide = ("--policy", tmp_path / "wide.toml")
+    wide, acc_t = ("--policy", tmp_path / "wide.toml"), ("--method", "acc-t")
     for more in ((), wide):
         for args, code in (
             (("--asker", "mallory"), "asker"),
             (("--asker", "acme", "--method", "sketch"), "query"),
-            (("--asker", "acme", "--epsilon", 100), "over_request_limit"),
-            (("--asker", "acme", "--epsilon", 2), "over_budget"),
+            (("--asker", "acme", *acc_t, "--epsilon", 100), "over_request_limit"),
+            (("--asker", "acme", *acc_t, "--epsilon", 2), "over_budget"),
         ):
             exit_code, stderr = ask(run, tmp_path, data, *args, *more)
             assert (exit_code, code in stderr) == (1, True), (args, stderr)
@@ -465,7 +465,7 @@ def test_the_owners_policy_holds_whatever_the_asker_types(run: Run, tmp_path: Pa
     policy = ("--policy", tmp_path / "narrow.toml")
     exit_code, stderr = ask(run, tmp_path, data, "--asker", "acme", *policy)
     assert (exit_code, "asker" in stderr) == (1, True)
-    assert ask(run, tmp_path, data, "--asker", "acme", "--epsilon", 1)[0] == 0
+    assert ask(run, tmp_path, data, "--asker", "acme", *acc_t, "--epsilon", 1)[0] == 0
 
 
 def test_every_change_of_the_policy_is_recorded(run: Run, tmp_path: Path) -> None:

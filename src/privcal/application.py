@@ -273,7 +273,9 @@ def _sink(path: Path, first: pl.DataFrame, others: Iterator[pl.DataFrame]) -> No
             raise
 
     try:
-        register_io_source(source, schema=first.schema).sink_parquet(path)
+        # Groups of rows no larger than a few batches: Polars keeps one in memory until it is full.
+        rows = max(1000, 4 * NUMBERS // len(first.columns))
+        register_io_source(source, schema=first.schema).sink_parquet(path, row_group_size=rows)
     except BaseException:
         if problems:  # ours, not what Polars makes of it
             raise problems[0] from None
@@ -304,27 +306,35 @@ class _Arrays:
         for name, values in batch.results.items():
             self.small.setdefault(name, []).append(values)
         self.class_names = batch.class_names
-        self.rows += batch.rows
-        if batch.probabilities is not None:
+        if batch.probabilities is None:
+            return
+        if not self.classes:
             self.classes = batch.probabilities.shape[1]
-            file.write(np.ascontiguousarray(batch.probabilities, "<f8").tobytes())
+            self.header(file)
+        self.rows += batch.rows
+        file.write(np.ascontiguousarray(batch.probabilities, "<f8").tobytes())
 
-    def header(self) -> dict[str, Any]:
-        return {"descr": "<f8", "fortran_order": False, "shape": (self.rows, self.classes)}
+    def header(self, file: Any) -> None:
+        """That of the file of probabilities so far; it is as long for any number of rows."""
+        shape = (self.rows, self.classes)
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, header)
 
 
 def _write_arrays(out: Path, parts: _Counted) -> list[str]:
     arrays = _Arrays()
     with replacing(out) as part, ExitStack() as stack:
-        raw = part.with_suffix(".raw")
-        stack.callback(raw.unlink, missing_ok=True)
-        with open(raw, "wb") as file:
+        large = part.with_suffix(".raw.npy")
+        stack.callback(large.unlink, missing_ok=True)
+        with open(large, "wb") as file:
             for batch in parts:
                 arrays.add(batch, file)
+            if arrays.classes:
+                arrays.header(file)
         whole = {name: np.concatenate(values) for name, values in arrays.small.items()}
         if ending(out) == ".npy":
-            with open(part, "wb") as file:
-                _copy(raw, file, arrays)
+            large.replace(part)
             found = [p for p in zip(beside(out), ("labels", PERSON), strict=True) if p[1] in whole]
             for path, name in found:
                 with replacing(path) as other:
@@ -332,18 +342,10 @@ def _write_arrays(out: Path, parts: _Counted) -> list[str]:
             return ["probabilities", *(name for _, name in found)]
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             if arrays.classes:
-                with archive.open("probabilities.npy", "w", force_zip64=True) as member:
-                    _copy(raw, member, arrays)
+                archive.write(large, "probabilities.npy")
             if arrays.class_names is not None:
                 whole["class_names"] = np.array(arrays.class_names)
             for name, values in whole.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, values, allow_pickle=False)
         return [*whole, *(["probabilities"] if arrays.classes else [])]
-
-
-def _copy(raw: Path, to: Any, arrays: _Arrays) -> None:
-    np.lib.format.write_array_header_1_0(to, arrays.header())
-    with open(raw, "rb") as file:
-        while piece := file.read(1 << 24):
-            to.write(piece)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from privcal import methods
+from privcal import default, methods
 from privcal.checks import whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map, TemperatureMap
@@ -140,7 +140,7 @@ class LocalPanel:
     ) -> Iterator[tuple[str, Answer | Exception]]:
         for name in names:
             try:
-                with _undisturbed():
+                with undisturbed():
                     answer: Answer | Exception = self._sources[name].answer(question, self.asker)
             except Exception as problem:
                 answer = problem
@@ -148,12 +148,15 @@ class LocalPanel:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost."""
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -323,7 +326,7 @@ class SourceDropped(UserWarning):
 
 def calibrate(
     sources: Sequence[Answerer] | Panel,
-    method: str | Method = "acc-t",
+    method: str | Method = default.METHOD,
     epsilon: float = 1.0,
     *,
     min_sources: int = 1,
@@ -349,7 +352,7 @@ def calibrate(
         budget.
     method
         A name from `privcal.methods.names()`, with that method's own `options`; or a method that
-        `privcal.methods.make` made.
+        `privcal.methods.make` made. By default the one that `privcal.advise` recommends.
     min_sources
         With fewer sources left than this the run stops with a `CalibrationError`.
     seed
@@ -387,8 +390,7 @@ def calibrate(
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
     panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
-    if isinstance(panel, LocalPanel):
-        model = model or panel.model
+    model = model or getattr(panel, "model", None)
     if isinstance(panel, LocalPanel) and chosen.takes_public:
         panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)

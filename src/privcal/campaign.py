@@ -177,6 +177,7 @@ class Recorded:
         self.names: Sequence[str] = [*asked, *joined]
         self.asker = panel.asker
         self.rows_per_person = panel.rows_per_person
+        self.model: str | None = getattr(panel, "model", None)
         # The questions go by these, so they stay what they were when the campaign began.
         self.sources, self.rows_per_source = campaign.decided(
             lambda: (len(self.names), panel.rows_per_source)

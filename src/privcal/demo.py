@@ -24,7 +24,7 @@ from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature
 from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import plan
+from privcal.methods.base import Method, plan
 from privcal.plots import save_figure
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.ledger import Ledger
@@ -124,7 +124,7 @@ def run_demo(
                 progress=lambda step, name=name: progress(name, step),  # type: ignore[misc]
             )
             map, spent = result.map, max(result.spent)
-            without = _without_noise(name, pooled)
+            without = without_noise(methods.make(name), pooled)
             exact = evaluate(test, without) if result.rounds else None
         map.save(out / "maps" / f"{name}.json")
         rows.append(Row(name, map, spent, before, evaluate(test, map), exact))
@@ -165,10 +165,11 @@ def _prepare(out: Path) -> None:
     )
 
 
-def _without_noise(name: str, pooled: Scores) -> Map:
+def without_noise(method: Method, pooled: Scores) -> Map:
     """The exact fit on all private rows together: what privacy costs is the difference to it."""
-    if name in _EXACT:
+    if method.name in _EXACT:
+        objective = _EXACT[method.name]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return TemperatureMap(fit_temperature(pooled, _EXACT[name]).temperature, private=False)
-    return exactly(methods.make(name), pooled)
+            return TemperatureMap(fit_temperature(pooled, objective).temperature, private=False)
+    return exactly(method, pooled)

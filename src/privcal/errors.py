@@ -34,7 +34,8 @@ REFUSALS = {
     "half minutes after its campaign's last question",
     "too_often": "the policy allows fewer requests within an hour; ask again later",
     "awaiting_approval": "the owner has not approved what this campaign asks (privcal ledger approve)",
-    "id_conflict": "this request id was used before for another query or another epsilon",
+    "id_conflict": "this campaign asked something else here before, or for another epsilon; a new one "
+    "needs another name",
     "lost": "this request was charged but its answer was lost; it is never drawn again",
     "ledger_missing": "the ledger is missing; only the owner can create one (privcal ledger create)",
     "ledger_rolled_back": "the ledger is not what its high-water mark says, or has none here; the owner "

@@ -31,7 +31,7 @@ from privcal.kernel import confidence as confidence_at
 from privcal.kernel import log_odds as exact_log_odds
 from privcal.metrics import bin_index, check_bins
 from privcal.queries import corrected_score
-from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores, row_sums
+from privcal.scores import BoolArray, FloatArray, IntArray, Outputs, Scores, as_array, row_sums
 
 FORMAT = "privcal-map"
 VERSION = 1
@@ -227,7 +227,8 @@ class Map(ABC):
     def confidence(self, logits: Any = None, *, probabilities: Any = None) -> FloatArray:
         """The calibrated probability (n,) that the predicted class of each row is right.
 
-        Takes logits (n, m), `probabilities=` (n, m) or (n,) of class 1, or a `Scores`.
+        Takes logits (n, m), or (m,) of one row; `probabilities=` (n, m) or (n,) of class 1; or a
+        `Scores`, which may also hold log-odds of class 1 or confidences.
         """
         return self.apply(self._read(logits, probabilities))
 
@@ -855,8 +856,9 @@ def _keep_on_top(p: FloatArray, predicted: IntArray, among: BoolArray) -> None:
 def _outputs(logits: Any, probabilities: Any) -> Outputs:
     if isinstance(logits, Scores):
         return logits.outputs
-    return (
-        logits
-        if isinstance(logits, Outputs)
-        else Outputs(logits=logits, probabilities=probabilities)
-    )
+    if isinstance(logits, Outputs):
+        return logits
+    if logits is not None:
+        logits = as_array("logits", logits)
+        logits = logits[None] if logits.ndim == 1 else logits
+    return Outputs(logits=logits, probabilities=probabilities)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -139,10 +139,20 @@ class Question:
         text = f"{self.query.canonical()}|{self.nano_epsilon}{about}"
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def facts(self) -> dict[str, Any]:
+        """Its parts as JSON has them; `read_question` reads them."""
+        return {**vars(self), "query": self.query.to_dict()}
+
     def text(self) -> str:
         """The one spelling of a question: what is recorded, and what is signed."""
-        facts = {**vars(self), "query": self.query.to_dict()}
-        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        return json.dumps(self.facts(), sort_keys=True, separators=(",", ":"))
+
+
+def read_question(facts: Any) -> Question:
+    """A question from its parts, every one checked."""
+    if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
+        raise InputError("a question has other parts")
+    return Question(**{**facts, "query": parse(facts["query"])})
 
 
 def own_copy(question: Question) -> Question:

@@ -437,7 +437,7 @@ def row_sums(*factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _from_log_odds(values: Any) -> npt.NDArray[Any]:
     """Logits of two classes whose softmax has these log-odds."""
-    array = _as_array("log_odds", values)
+    array = as_array("log_odds", values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "iubf":
@@ -464,7 +464,7 @@ def _as_names(names: Sequence[str] | None, outputs: Outputs) -> tuple[str, ...] 
 
 
 def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
-    array = _as_array(kind, values)
+    array = as_array(kind, values)
     if array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
         with np.errstate(over="ignore"):  # what is infinite then is rejected below
             array = array.astype(np.float64)
@@ -488,7 +488,8 @@ def _as_float_table(kind: Kind, values: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
+def as_array(what: str, values: Any) -> npt.NDArray[Any]:
+    """What was given as an array: a memory map stays one, a tensor gives up its gradients."""
     if isinstance(values, np.memmap):
         return values
     if isinstance(values, np.ma.MaskedArray):
@@ -508,7 +509,7 @@ def _as_array(what: str, values: Any) -> npt.NDArray[Any]:
 
 def as_labels(what: str, labels: Any, outputs: Outputs, strict: bool) -> tuple[IntArray, BoolArray]:
     """The labels (or what is `correct`), 0 where they are malformed, and whether each is well-formed."""
-    array = _as_array(what, labels)
+    array = as_array(what, labels)
     if array.dtype.kind not in "iubfO" and not isinstance(labels, np.ndarray):
         array = np.asarray(labels, object)  # NumPy makes all of a list text because of one
     if array.ndim != 1:
@@ -540,7 +541,9 @@ def _label_problem(what: str, row: int, value: Any, whole: bool, outputs: Output
     if what == "correct":
         return f"{problem}, neither 0 (wrong) nor 1 (right)"
     if outputs.class_names is not None:
-        return f"{problem}, none of the classes {_text(', '.join(outputs.class_names))}"
+        classes = ", ".join(outputs.class_names[:10]) + ", …" * (outputs.classes > 10)
+        problem = f"{what.removesuffix('s')} of row {row} is missing" if value is None else problem
+        return f"{problem}, none of the classes {classes}"
     if not whole:
         named = "; name the classes with --classes"
         return f"{problem}, not a whole number" + (named if isinstance(value, str) else "")

@@ -244,8 +244,8 @@ class Source:
         """The code with which this source would refuse `asker` one of a campaign's questions, or None.
 
         Nothing is charged, and rows play no part. Where it would answer all of them, what that costs
-        is kept for the campaign (see `privcal.privacy.reservations`) until it is charged, `release`d,
-        or the campaign asked nothing for two and a half minutes. Where each person has a budget
+        is kept for the campaign (see `privcal.privacy.reservations`) until it is charged or given back
+        (`release`), or the campaign asked nothing for two and a half minutes. Where each person has a budget
         of their own, a run that would exceed it for everybody is refused: it could end in nothing
         but noise.
         """

@@ -139,6 +139,25 @@ def open_sources(
     return sources
 
 
+def read_sources_of(
+    paths: Sequence[str | Path],
+    source_column: str | None = None,
+    source_names: Sequence[str] | None = None,
+    model: str | None = None,
+    ledger_dir: Path | None = None,
+    person: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> list[tuple[Data, Scores]]:
+    """The rows of each source as `open_sources` reads them, with no ledger: for a rehearsal."""
+    if not paths:
+        raise InputError("there are no sources: name their files")
+    layout, person = Layout.of(columns, class_names).without_person(person)
+    read = _read(paths, source_column, source_names, model, ledger_dir, person, layout)
+    _check_one_model([(str(data), scores) for data, scores in read])
+    return read
+
+
 def _known_ledger(data: Data, scores: Scores, folder: Path | None, new: bool) -> Ledger | None:
     """The ledger of these data; None where one is to be made, and may be."""
     ledger = opening.find(data, folder)

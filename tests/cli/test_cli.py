@@ -29,6 +29,7 @@ def save(path: Path, rows: int = 40, seed: int = 0, **more: object) -> Path:
 
 
 NEW = ("--new-ledger", "--per-row")
+ACC_T = ("--method", "acc-t")
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_two_demos_with_one_seed_differ_in_their_noise_alone(run: Any, tmp_path:
 def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    args = ("calibrate", *clinics, "--out", tmp_path / "map.json", "--json")
+    args = ("calibrate", *clinics, *ACC_T, "--out", tmp_path / "map.json", "--json")
     code, _, stderr = run(*args)
     assert (code, "has no ledger; its owner makes one" in stderr) == (2, True)
     code, stdout, stderr = run(*args, *NEW)
@@ -138,7 +139,7 @@ def test_calibrate_says_when_its_answer_lies_at_the_end_of_the_range(
     policy = tmp_path / "policy.toml"
     policy.write_text("epsilon = 100.0\n")
     args = ("calibrate", tmp_path / "a.npz", *NEW, "--policy", policy, "--epsilon", 100)
-    args = (*args, "--campaign", "c", "--out")
+    args = (*args, *ACC_T, "--campaign", "c", "--out")
     code, told, stderr = run(*args, tmp_path / "map.json")
     assert code == 0, stderr
     told = " ".join(told.split())
@@ -166,6 +167,20 @@ def test_a_second_run_is_refused_by_the_ledgers_until_the_owner_raises_the_budge
     for clinic in clinics:
         assert run("ledger", "policy", f"{clinic}.ledger", "--epsilon", 2)[0] == 0
     assert run("calibrate", *clinics, "--out", tmp_path / "second.json")[0] == 0
+
+
+def test_a_map_that_was_paid_for_is_never_overwritten_by_another(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    out = ("--epsilon", 0.5, "--out", tmp_path / "map.json")
+    assert run("calibrate", *clinics, *NEW, "--campaign", "first", *out)[0] == 0
+    first = (tmp_path / "map.json").read_text()
+    code, _, stderr = run("calibrate", *clinics, "--campaign", "second", *out)
+    assert (code, "cost epsilon 0.5 at each source, is now" in stderr) == (0, True)
+    assert (tmp_path / "map-first.json").read_text() == first
+    code, _, stderr = run("calibrate", *clinics, "--campaign", "second", *out)  # free, the same
+    assert (code, "is now" in stderr) == (0, False)
+    assert sorted(p.name for p in tmp_path.glob("map*.json")) == ["map-first.json", "map.json"]
 
 
 def test_a_run_that_could_not_be_written_is_finished_without_paying_again(
@@ -220,7 +235,7 @@ def test_a_run_that_dies_in_any_answer_goes_on_without_paying_twice(
         clinics.append(tmp_path / f"{name}.npz")
         np.savez(clinics[-1], logits=logits, labels=scores.labels)
         run("ledger", "create", clinics[-1], "--per-row")
-    args = ["calibrate", *map(str, clinics), "--out", str(tmp_path / "m.json")]
+    args = ["calibrate", *map(str, clinics), *ACC_T, "--out", str(tmp_path / "m.json")]
     command = [sys.executable, "-c", INTERRUPTED.format(call=call), *args]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     assert child.returncode == 1
@@ -259,7 +274,7 @@ def test_an_interrupted_run_is_not_forgotten_for_another(
         ("--campaign", "feb"),
         ("--epsilon", 0.5),
         ("--method", "nll-t"),
-        ("--option", "iterations=4"),
+        ("--option", "hats=6"),
     ):
         code, _, stderr = run("calibrate", *clinics, *out, *more)
         assert (code, "was begun with" in stderr) == (2, True)
@@ -321,9 +336,10 @@ def test_ledgers_may_live_elsewhere_and_policies_rule(
     (tmp_path / "policy.toml").write_text('epsilon = 2\nqueries = ["gap"]\n')
     args = ("--policy", tmp_path / "policy.toml", "--ledger-dir", tmp_path / "books")
     out = tmp_path / "map.json"
-    assert run("calibrate", *clinics, *args, *NEW, "--out", out)[0] == 0
+    assert run("calibrate", *clinics, *args, *ACC_T, *NEW, "--out", out)[0] == 0
     assert len(list((tmp_path / "books").glob("clinic-*.npz.ledger"))) == 3
-    code, _, stderr = run("calibrate", *clinics, *args, "--method", "nll-t", "--out", out)
+    other = ("--method", "nll-t", "--out", tmp_path / "other.json")
+    code, _, stderr = run("calibrate", *clinics, *args, *other)
     assert code == 1
     assert "query" in stderr
 
@@ -340,10 +356,10 @@ def test_methods_take_their_options_from_the_command_line(
     assert len(said["rounds"]) == 3
     assert 1 <= said["map"]["temperature"] <= 1.5
     assert said["rounds"][0]["query"]["clip"] == 4
-    code, _, stderr = run(*args, "--option", "bins=3")
+    code, _, stderr = run(*args, *ACC_T, "--option", "bins=3")
     assert code == 2
     assert "its options are iterations=4 bounds=0.5,6 search=golden spacing=log" in stderr
-    code, _, stderr = run(*args, "--option", "iterations=0")  # the method's own check
+    code, _, stderr = run(*args, *ACC_T, "--option", "iterations=0")  # the method's own check
     assert (code, "iterations must be a whole number" in stderr) == (2, True)
 
 
@@ -372,7 +388,9 @@ def test_apply_writes_calibrated_confidences_without_needing_labels(
     found = dict(np.load(out)) if ending == "npz" else _columns(out)
     assert found["confidence"] == pytest.approx(map.confidence(logits))
     assert found["predicted"].tolist() == logits.argmax(axis=1).tolist()
-    p = np.stack([found[f"probability_{j}"] for j in range(5)], axis=1)
+    p = found.get("probabilities")
+    if p is None:
+        p = np.stack([found[f"probability_{j}"] for j in range(5)], axis=1)
     assert p == pytest.approx(map.predict_proba(logits))
 
 

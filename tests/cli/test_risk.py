@@ -131,7 +131,7 @@ def test_a_single_column_of_probabilities_is_told_what_else_could_be_corrected(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--event", 1], "--event is for methods like sketch, not for acc-t"),
+        (["--method", "acc-t", "--event", 1], "--event is for methods like sketch, not for acc-t"),
         (
             ["--method", "sketch", "--event", 1, "--option", "event=1"],
             "event is given twice: with --event and with --option",

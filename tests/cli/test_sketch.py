@@ -13,7 +13,7 @@ import pytest
 import privcal
 from privcal.question import Question
 from privcal.sketch import SketchReader
-from tests.cli.test_cli import NEW, save
+from tests.cli.test_cli import ACC_T, NEW, save
 from tests.conftest import random_scores
 
 ESTIMATES = {
@@ -112,9 +112,12 @@ def test_people_are_told_how_probable_it_is_that_nothing_changed(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--leave-alone",), "--leave-alone is for methods like sketch, not for acc-t"),
-        (("--unchanged", 0.2), "--unchanged is for methods like sketch, not for acc-t"),
-        (("--rows-per-source", 9), "--rows-per-source is for methods like sketch, not for acc-t"),
+        ((*ACC_T, "--leave-alone"), "--leave-alone is for methods like sketch, not for acc-t"),
+        ((*ACC_T, "--unchanged", 0.2), "--unchanged is for methods like sketch, not for acc-t"),
+        (
+            (*ACC_T, "--rows-per-source", 9),
+            "--rows-per-source is for methods like sketch, not for acc-t",
+        ),
         (("--method", "sketch", "--rows-per-source", 0), "rows_per_source must be above 0"),
         (("--method", "sketch", "--unchanged", 1), "unchanged must be a probability"),
         (("--method", "sketch", "--leave-alone", "--unchanged", 0), "leave_alone needs unchanged"),
@@ -320,9 +323,9 @@ CALIBRATE = ("calibrate", "good.npz", *NEW, "--out", "m.json")
 SKETCH = (*CALIBRATE, "--method", "sketch")
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "public scores for another method": (
-        (*CALIBRATE, "--public", "clean.npz"), "--public is for methods like sketch, not for acc-t"),
-    "a sketch of another method": ((*CALIBRATE, "--sketch", "n.json"), "--sketch is for"),
-    "a picture for another method": ((*CALIBRATE, "--plot", "new.png"), "--plot is for"),
+        (*CALIBRATE, *ACC_T, "--public", "clean.npz"), "--public is for methods like sketch, not for acc-t"),
+    "a sketch of another method": ((*CALIBRATE, *ACC_T, "--sketch", "n.json"), "--sketch is for"),
+    "a picture for another method": ((*CALIBRATE, *ACC_T, "--plot", "new.png"), "--plot is for"),
     "another method's option": ((*SKETCH, "--option", "bins=3"), "has no option 'bins'"),
     "a sketch in the map's place": ((*SKETCH, "--sketch", "m.json"), "written twice"),
     "a sketch in a source's place": ((*SKETCH, "--sketch", "good.npz"), "good.npz is an input"),

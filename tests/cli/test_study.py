@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from tests.support.study_folder import (
     EXACT,
@@ -66,15 +68,53 @@ def test_several_studies_are_one_table_in_every_format(run: Any, three: list[Pat
     assert code == 0
     assert stdout.count("\n### ") == 2
     assert "| acc-t | **" in stdout
-    code, stdout, _ = run("study", "table", *three, "--format", "csv")
-    first = stdout.split("\n\n")[0].splitlines()
-    assert first[0].startswith("# together: Calibration under differential privacy: ECE. Medians")
-    assert "1 of its 15 perturbations" in first[0]
-    rows = list(csv.reader(io.StringIO("\n".join(first[1:]))))
+    code, stdout, stderr = run("study", "table", *three, "--format", "csv")
+    assert (code, stdout, "say which with --only (together," in stderr) == (2, "", True)
+    code, stdout, _ = run("study", "table", *three, "--format", "csv", "--only", "together")
+    rows = list(csv.reader(io.StringIO(stdout)))
     assert [row[0] for row in rows] == ["method", *(row[0] for row in ece["rows"])]
     code, stdout, _ = run("study", "table", *three, "--format", "latex")
     assert r"\multicolumn{4}{c}{CIFAR-10-C}" in stdout
     assert r"\multicolumn{2}{c}{ImageNet-C}" in stdout
+
+
+def test_one_table_is_chosen_by_its_name(run: Any, three: list[Path]) -> None:
+    code, stdout, _ = run("study", "table", three[0], "--only", "overall")
+    assert (code, stdout.count("### ")) == (0, 1)
+    code, _, stderr = run("study", "table", three[0], "--only", "best")
+    assert (code, "there is no table 'best'; there are overall, " in stderr) == (2, True)
+
+
+def test_on_a_terminal_a_table_is_no_wider_than_it(
+    run: Any, three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    code, stdout, stderr = run("study", "table", three[0])
+    assert (code, "|" in stdout, "--only, with overall" in stderr) == (0, False, True)
+    assert max(map(len, Text.from_ansi(stdout).plain.splitlines())) <= 100
+
+
+def test_a_study_that_still_runs_is_read_as_far_as_it_is_done(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text("[sources]\nvalues = [2, 4]\nsamples = 5\nepsilon = 1.0\n")
+    small = ("--grid", tmp_path / "grid.toml", "--methods", "acc-t", "--trials", 2, "--jobs", 1)
+    folder = tmp_path / "half"
+    assert run("study", "run", tiny_archive(tmp_path), *small, "--out", folder)[0] == 0
+    whole = json.loads(run("study", "table", folder, "--json")[1])
+    for table in ("results", "exact"):
+        (folder / f"{table}.parquet").unlink()
+    assert json.loads(run("study", "table", folder, "--json")[1]) == whole
+    parts = sorted((folder / "parts").iterdir())
+    shift = json.loads(parts[0].read_text())[0]["shift"]
+    parts[0].unlink()
+    code, stdout, stderr = run("study", "table", folder, "--only", "accuracy", "--format", "csv")
+    assert (code, "is not finished" in stderr) == (0, True)
+    assert stdout.splitlines()[1:]
+    assert not [line for line in stdout.splitlines() if line.startswith(shift)]
+    for part in parts[1:]:
+        part.unlink()
+    code, _, stderr = run("study", "table", folder)
+    assert (code, "no shift of it is" in stderr) == (2, True)
 
 
 def test_a_table_of_what_is_no_study_or_twice_the_same_is_refused(

@@ -66,7 +66,7 @@ CORE: list[tuple[str, ...]] = [
     ("ledger", "create", "icu.csv", "--source-column", "hospital", "--person", "patient"),
     ("ledger", "policy", "a.npz", "--epsilon", "3"),
     ("ledger", "attach", "a.npz", "week.npz"),
-    ("calibrate", "a.npz", "b.npz", *NEW, "--option", "iterations=2", "--out", "map.json"),
+    ("calibrate", "a.npz", "b.npz", *NEW, "--option", "hats=6", "--out", "map.json"),
     ("calibrate", "a.npz", "c.npz", *NEW, "--method", "sketch", "--public", "clean.npz",
      "--sketch", "sketch.json", "--plot", "sketch.png", "--out", "curve.json", "--json"),
     ("ledger", "show", "a.npz"),

@@ -26,7 +26,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inspection": {"shared", "site"},  # it looks at a site's settings and ledgers
     "one_machine": {"shared", "site", "calibrator", "authority"},
 }
-PROCESSES = ("site.service", "site.worker", "site.cell", "server", "calibrator.panel")
+WITH_DATA = ("site.worker", "site.ahead")
+"""Those that read rows, and have no network."""
+PROCESSES = (*WITH_DATA, "site.service", "site.cell", "server", "calibrator.panel")
 
 
 def modules() -> dict[str, Path]:
@@ -101,7 +103,7 @@ def loaded(*names: str) -> set[str]:
     ("own", "names"),
     [
         ("site", ("site.service", "site.cell")),
-        ("site", ("site.worker",)),
+        *(("site", (name,)) for name in WITH_DATA),
         ("server", ("server",)),
         ("calibrator", ("calibrator.panel",)),
     ],
@@ -114,11 +116,12 @@ def test_a_running_process_has_loaded_nothing_of_another_party(
     ours = {name for name in found if name.startswith(f"{ROOT}.")}
     assert {party(name) for name in ours} == {own, "shared"}
     network = {"nvflare", "aiohttp", "grpc"} & found
-    assert network == set() if names == ("site.worker",) else "nvflare" in network
+    assert network == set() if names[0] in WITH_DATA else "nvflare" in network
 
 
 def test_the_process_that_has_the_network_does_not_load_the_one_that_reads_rows() -> None:
     pytest.importorskip(
         "cryptography", reason="needs cryptography: pip install privcal[federation]"
     )
-    assert f"{ROOT}.site.worker" not in loaded("site.service")
+    with_data = {f"{ROOT}.{name}" for name in WITH_DATA}
+    assert not {*with_data, "onnx", "onnxruntime"} & loaded("site.service")

@@ -69,9 +69,9 @@ def test_hostile_data_come_back_as_they_were() -> None:
     assert "\u2028" not in document("\u2028")
 
 
-def test_data_that_are_not_finite_are_null_and_figures_have_five_digits() -> None:
+def test_data_that_are_not_finite_are_null_and_figures_have_six_digits() -> None:
     assert json.loads(document([float("nan"), float("inf"), 1 / 3, 12, True])) == [
-        *(None, None, 0.33333, 12, True)
+        *(None, None, 0.333333, 12, True)
     ]
 
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 from onnx import numpy_helper, parser
 
-from privcal.scoring import Model, scored
-from privcal.scoring.tables import Setup
+from privcal.scoring import Model
+from privcal.scoring.run import scored
+from privcal.scoring.setup import Setup
 
 FEATURES = tuple(f"f{n}" for n in range(7))
 SETUP = Setup("y", "pid", FEATURES)

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
 from privcal.scoring import Model  # noqa: E402
 from privcal.scoring.model import _session  # noqa: E402
-from privcal.scoring.tables import Setup  # noqa: E402
+from privcal.scoring.setup import Setup  # noqa: E402
 from tests.scoring import parts  # noqa: E402
 
 # Sums over a row, whose order may go by where the row begins; and an operator over all rows.

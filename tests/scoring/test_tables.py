@@ -24,8 +24,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
 
 import privcal  # noqa: E402
 from privcal.errors import InputError  # noqa: E402
-from privcal.scoring import Model, score_table  # noqa: E402
-from privcal.scoring.tables import Setup  # noqa: E402
+from privcal.scoring import Model  # noqa: E402
+from privcal.scoring.run import score_table  # noqa: E402
+from privcal.scoring.setup import Setup  # noqa: E402
 from tests.scoring import parts  # noqa: E402
 
 CLASSES = np.array(["alive", "died", "lost to follow-up"])
@@ -61,6 +62,9 @@ def test_an_exported_pipeline_gives_a_table_the_probabilities_it_had_in_scikit_l
     model = Model(parts.save(tmp_path / "model.onnx", exported))
     table = write(parts.frame(x, truth), tmp_path / f"table{ending}")
     assert score_table(model, table, tmp_path / "scores.parquet", parts.SETUP) == (200, 0)
+    written = pl.read_parquet(tmp_path / "scores.parquet")
+    assert written.columns[:3] == [f"probability_{name}" for name in CLASSES]
+    assert written["label"].to_list() == truth.tolist()
     found = privcal.read_scores(tmp_path / "scores.parquet")
     np.testing.assert_allclose(found.outputs.array, estimator.predict_proba(x), atol=1e-6)
     assert np.array_equal(CLASSES[found.labels], truth)

@@ -85,13 +85,6 @@ def test_beside_the_papers_own_study_they_are_there_with_no_word_of_a_difference
     assert "left out" not in overall.caption
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds."""
-    monkeypatch.setattr("privcal.study.show.report.pictures", lambda results: ())
-
-
-@pytest.mark.usefixtures("no_pictures")
 def test_beside_corruptions_made_here_they_are_there_and_the_caption_and_titles_say_so(
     tmp_path: Path,
 ) -> None:
@@ -150,7 +143,6 @@ def test_a_data_set_the_paper_does_not_have_is_said_to_be_one(tmp_path: Path) ->
     assert load(folder).remark == "The paper has no figures for Flowers."
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_title_without_the_papers_figures_is_not_the_papers_table(tmp_path: Path) -> None:
     few = make_study(tmp_path / "few", as_the_paper_says, shifts=["fog", "clean"])
     page = write(load(few), tmp_path / "r.html").read_text("utf-8")

@@ -1,10 +1,9 @@
-"""Figures and the page: everything in them, and nothing from outside."""
+"""Figures and the page: everything in them, about this study, and nothing from outside."""
 
 from __future__ import annotations
 
-import base64
 import re
-from html.parser import HTMLParser
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ from privcal.study.show.figures import draw
 from privcal.study.show.report import write
 from privcal.study.show.styles import FIXED, styles
 from privcal.study.store import load
+from tests.support.browser import CONTRAST, Browser, browser, needs_browser
+from tests.support.html import read
 from tests.support.study_folder import (
     EXACT,
     FACTOR_SETTINGS,
@@ -152,65 +153,30 @@ def test_many_methods_are_told_apart() -> None:
     assert len(set(found.values())) == len(found)
 
 
-class Checker(HTMLParser):
-    VOID = frozenset({"meta", "img", "br", "hr", "link", "input"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.targets: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in self.VOID:
-            self.open.append(tag)
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value or "")
-            if name in ("src", "href"):
-                self.targets.append(value or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"nothing to close with </{tag}>"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def read(page: str) -> Checker:
-    checker = Checker()
-    checker.feed(page)
-    checker.close()
-    return checker
-
-
 def test_the_page_is_well_formed_and_every_link_leads_somewhere(page: str) -> None:
-    checker = read(page)
-    assert checker.open == []
-    assert len(set(checker.ids)) == len(checker.ids)
-    for target in checker.targets:
-        assert target.startswith("data:") or target[1:] in checker.ids
+    seen = read(page)
+    assert seen.open == []
+    assert len(set(seen.ids)) == len(seen.ids)
+    for target in seen.targets:
+        assert target[1:] in seen.ids
 
 
-def test_the_page_asks_nothing_of_any_network(page: str) -> None:
-    assert "http:" not in page
-    assert "https:" not in page
-    assert "<script" not in page
-    assert not re.search(r"url\(|@import", page)
+def test_the_page_leads_with_what_was_found_and_the_picture(page: str) -> None:
+    text = read(page).text
+    assert "acc-t has the lowest median ECE" in text
+    assert page.index("<svg") < page.index("<table>") < page.index("<h2>")
 
 
-def test_the_new_method_is_in_the_page_and_in_its_figures(page: str) -> None:
-    assert f'<td class="text">{NEW}</td>' in page
-    images = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
-    assert len(images) == 4 + 3
-    for image in images:
-        assert NEW in words(base64.b64decode(image).decode("utf-8"))
+def test_the_new_method_is_in_the_tables_and_pictures(page: str) -> None:
+    assert re.search(rf'<th scope="row"[^>]*>{NEW}</th>', page)
+    drawn = re.findall(r'<script type="application/json" class="chart">(.*?)</script>', page)
+    # One to choose in, one for each shift, and of factors six for each of three measures.
+    assert len(drawn) == 1 + 2 + 6 * 3
+    assert sum(f'"{NEW}"' in chart for chart in drawn) == 1 + 2 + 2 * 3
 
 
 def test_the_page_has_every_verdict_and_the_papers_figures(page: str) -> None:
-    text = " ".join(read(page).text)
+    text = read(page).text
     for said in (
         "Acc-T is best in the median",
         "One source is best at the smallest ε",
@@ -225,23 +191,34 @@ def test_the_page_has_every_verdict_and_the_papers_figures(page: str) -> None:
         "no recalibration (uncalibrated) and one source are the paper's",
         "0.0836",
         "The ECE alone can mislead",
+        "The paper's Table 1",
     ):
         assert said in text
 
 
-def test_a_page_without_factors_says_what_it_lacks(folder: Path, tmp_path: Path) -> None:
-    page = write(load(folder), tmp_path / "r.html").read_text("utf-8")
-    assert "cannot be told here" in page
-    assert "--grid factors" in page
-
-
-def test_the_claims_of_a_study_unlike_the_papers_are_said_to_be_of_its_own_settings(
-    page: str, tmp_path: Path
+def test_what_to_run_for_the_other_claims_is_said_once_and_in_no_row(
+    folder: Path, page: str, tmp_path: Path
 ) -> None:
-    words = "this study's settings and shifts, which are not the paper's"
-    assert words not in page
-    folder = make_study(tmp_path / "s", as_the_paper_says, shifts=["fog"], dataset="of our own")
-    assert words in write(load(folder), tmp_path / "r.html").read_text("utf-8")
+    alone = read(write(load(folder), tmp_path / "r.html").read_text("utf-8")).text
+    assert alone.count("privcal study run --grid factors --out factors") == 1
+    assert alone.count("--factors factors") == 1
+    assert "cannot be told here" not in alone
+    assert "`" not in alone
+    assert "--grid factors --out" not in read(page).text
+
+
+def test_a_study_of_ones_own_does_not_speak_of_the_paper(tmp_path: Path) -> None:
+    folder = make_study(
+        tmp_path / "s",
+        as_the_paper_says,
+        shifts=["ward 3", "ward 4"],
+        dataset="Our Clinic",
+        exact=EXACT,
+    )
+    text = read(write(load(folder), tmp_path / "r.html").read_text("utf-8")).text
+    assert "Over 2 shifts of Our Clinic" in text
+    assert "paper" not in text
+    assert "†" not in text
 
 
 def test_a_study_of_factors_alone_makes_a_page_too(factors: Path, tmp_path: Path) -> None:
@@ -252,14 +229,15 @@ def test_a_study_of_factors_alone_makes_a_page_too(factors: Path, tmp_path: Path
 
 
 def test_names_cannot_break_the_page(tmp_path: Path) -> None:
-    evil = "<b>x</b>&\"'"
+    evil = "</script><b>x</b>&\"'"
     folder = make_study(
-        tmp_path / "s", as_the_paper_says, ["acc-t", evil], ["fog"], dataset="<script>"
+        tmp_path / "s", as_the_paper_says, ["acc-t", evil], ["fog", evil], dataset="<script>"
     )
     page = write(load(folder), tmp_path / "r.html").read_text("utf-8")
-    assert read(page).open == []
-    assert "<script>" not in page
-    assert "&lt;b&gt;x&lt;/b&gt;" in page
+    seen = read(page)
+    assert seen.open == []
+    assert seen.tags.count("b") == page.count("<b>0.")
+    assert evil in seen.text
 
 
 def test_a_page_of_clean_alone_is_made(tmp_path: Path) -> None:
@@ -270,3 +248,114 @@ def test_a_page_of_clean_alone_is_made(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no folder"):
         write(load(folder), tmp_path / "none" / "r.html")
+
+
+def test_progress_is_told_to_the_end(folder: Path, tmp_path: Path) -> None:
+    told = []
+    write(load(folder), tmp_path / "r.html", progress=lambda *at: told.append(at[1:]))
+    assert told == [(i, 4) for i in range(5)]
+
+
+# --- in a browser ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def written(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "study.html"
+    path.write_text(page, "utf-8")
+    return path
+
+
+def heard(tab: Browser) -> str:
+    """What a screen reader hears at the last place of the large picture."""
+    tab.focus("#explorer .picture")
+    tab.press("End")
+    return tab.text("#explorer .heard")
+
+
+def choose(tab: Browser, id: str, key: str) -> None:
+    """By keyboard, as a list takes a first letter."""
+    tab.focus(f"#{id}")
+    tab.press(key)
+
+
+def said(folder: Path, measure: str, sweep: str, method: str, shift: str | None) -> str:
+    curve = load(folder).curve(Variant(method), sweep, shift)
+    mean, half = curve.of(measure)[-1], 1.96 * curve.se(measure)[-1]
+    return f"{method} {mean:.4f} ({mean - half:.4f}–{mean + half:.4f})"
+
+
+@needs_browser
+def test_measures_shifts_and_sweeps_are_chosen_by_key(
+    tab: Browser, written: Path, folder: Path
+) -> None:
+    tab.open(written)
+    assert heard(tab).startswith("ε: 2; ")
+    assert said(folder, "ece", "epsilon", "acc-t", None) in heard(tab)
+    choose(tab, "measure", "B")
+    assert said(folder, "brier", "epsilon", "acc-t", None) in heard(tab)
+    choose(tab, "shift", "u")
+    assert said(folder, "brier", "epsilon", "nll-t", "clean") in heard(tab)
+    choose(tab, "sweep", "p")
+    assert heard(tab).startswith("private sources: 20; ")
+    assert said(folder, "brier", "sources", "ece-t", "clean") in heard(tab)
+    assert tab.text("#explorer h3") == "Brier, unperturbed, samples = 10, ε = 1"
+    assert tab.complaints() == []
+
+
+@needs_browser
+def test_methods_are_chosen_and_every_picture_follows(tab: Browser, written: Path) -> None:
+    def drawn() -> list[int]:
+        counted = "[...document.querySelectorAll('#explorer .picture, #every-shift .picture')].map((p) => p.querySelectorAll('.series').length)"
+        found: list[int] = tab.run(counted)
+        return found
+
+    tab.open(written)
+    every = len(METHODS) + 1
+    assert drawn() == [every] * 3
+    tab.click("input[name=method]")
+    assert drawn() == [every - 1] * 3
+    assert "uncalibrated" not in heard(tab)
+    tab.click("#methods-none")
+    assert drawn() == [0] * 3
+    tab.click("#methods-all")
+    assert drawn() == [every] * 3
+    log = tab.run("document.querySelector('#explorer .picture svg').outerHTML")
+    tab.click("#log")
+    assert tab.run("document.querySelector('#explorer .picture svg').outerHTML") != log
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_is_legible_named_and_alone(tab: Browser, written: Path, dark: bool) -> None:
+    tab.open(written, dark=dark, width=360)
+    assert tab.requests() == [written.as_uri()]
+    assert tab.complaints() == []
+    assert tab.run(CONTRAST) == []
+    assert tab.run("document.documentElement.scrollWidth") <= 360
+    used = ("combobox", "checkbox", "button", "image", "link", "table")
+    assert [entry for entry in tab.named() if entry[0] in used and not entry[1]] == []
+
+
+@needs_browser
+def test_a_picture_has_no_white_ground_in_the_dark(tab: Browser, written: Path) -> None:
+    tab.open(written, dark=True)
+    grounds = "[...new Set([...document.querySelectorAll('figure, .picture, .picture svg')].map((e) => getComputedStyle(e).backgroundColor))]"
+    assert tab.run(grounds) == ["rgba(0, 0, 0, 0)"]
+
+
+@needs_browser
+def test_without_javascript_the_first_picture_and_all_tables_are_there(
+    tab: Browser, written: Path, page: str
+) -> None:
+    tab.open(written, script=False)
+    named = tab.named()
+    assert not [role for role, _ in named if role in ("combobox", "checkbox", "button")]
+    assert ("image", "ECE, the one perturbation, sources = 50, samples = 30") in named
+    assert [role for role, _ in named].count("table") >= 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -285,6 +286,53 @@ class Repeated:
         }
 
 
+@dataclass(frozen=True)
+class Spot:
+    """One setting near the recommended one, and what to do there."""
+
+    samples: int
+    point: Point
+    method: Variant
+    recommendation: str
+    enough: Enough
+
+    def to_dict(self) -> dict[str, Any]:
+        """Methods by their place in the plan's list of them: there are many settings."""
+        expected = self.point.expected
+        return {
+            "method": [e.method for e in expected].index(self.method),
+            "recommendation": self.recommendation,
+            "verdict": self.enough.verdict,
+            "enough": self.enough.sentence,
+            "ece": [(e.ece.mean, e.ece.low, e.ece.high) for e in expected],
+            "brier": [(e.brier.mean, e.brier.low, e.brier.high) for e in expected],
+            "aurc": [e.aurc.mean for e in expected],
+            "ece_if_right": [e.ece_if_right.mean for e in expected],
+        }
+
+
+@dataclass(frozen=True)
+class Around:
+    """Every ε, number of sources and of rows of a grid around the recommended setting."""
+
+    epsilons: tuple[float, ...]
+    sources: tuple[int, ...]
+    samples: tuple[int, ...]
+    spots: tuple[Spot, ...]
+    """In the order of rows, then sources, then ε."""
+    trials: int
+    """Simulated runs at each shift, fewer than for the plan itself."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "epsilons": self.epsilons,
+            "sources": self.sources,
+            "samples": self.samples,
+            "trials": self.trials,
+            "spots": [spot.to_dict() for spot in self.spots],
+        }
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
     """What to expect, what to do, and what that rests on: the result of `privcal.advise`.
@@ -327,6 +375,8 @@ class Plan:
     """Whether to leave the model as it is: nothing that asks is expected to be better."""
     repeated: Repeated | None = None
     """Where several campaigns were planned."""
+    around: Around | None = None
+    """The settings around it, where a page with sliders was asked for."""
 
     @property
     def sources(self) -> int:
@@ -376,4 +426,25 @@ class Plan:
             "public": None if self.public is None else asdict(self.public),
             "basis": asdict(self.basis),
             "repeated": None if self.repeated is None else self.repeated.to_dict(),
+            "around": None if self.around is None else self.around.to_dict(),
         }
+
+    def to_html(self) -> str:
+        """The plan as one HTML page, as `privcal advise --html` writes it: with sliders if it was
+        made with `around=True`.
+
+        Examples
+        --------
+        >>> plan = privcal.advise(samples=20, sources=20, shifts=["fog"], trials=4)
+        >>> plan.to_html().startswith("<!doctype html>")
+        True
+        """
+        from privcal.advise.page import plan_page
+
+        return plan_page(self.to_dict(), [e.method for e in self.point.expected])
+
+    def save_html(self, path: str | Path) -> Path:
+        """Write the page to the file `path`, and return that."""
+        from privcal.pages import save
+
+        return save(path, self.to_html())

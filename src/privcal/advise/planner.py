@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from privcal.advise import sentences
+from privcal.advise.around import settings_around
 from privcal.advise.campaigns import over_campaigns
 from privcal.advise.choose import Choice, best, choose, judge, leaves_alone
 from privcal.advise.expect import (
@@ -52,6 +53,7 @@ def advise(
     trials: int = 40,
     seed: int = 0,
     sweep: bool = False,
+    around: bool = False,
     progress: SettingsDone | None = None,
 ) -> Plan:
     """What to expect of every method at a setting, and what a target would take.
@@ -75,7 +77,7 @@ def advise(
         source at each campaign, one row a person, of which a share `new_people` (0 unless said)
         was not there at the campaign before. Those longest present leave first, nobody comes
         back, and at the first campaign everybody is new. Not together with `target_ece` or
-        `sweep`, which are about one campaign.
+        `sweep` or `around`, which are about one campaign.
     public
         The calibrator's own clean labelled scores: checked, described, and as many clean rows of
         the archive given to methods that have a use for them.
@@ -88,6 +90,9 @@ def advise(
         For the simulation; the same seed gives the same plan.
     sweep
         Go through the whole grid of ε even without a target, for a picture.
+    around
+        Go on from the recommended setting to other ε, numbers of sources and rows, with fewer
+        trials each, for the sliders of the plan's page (`Plan.to_html`).
     progress
         Called with how many settings of how many are done.
 
@@ -106,7 +111,7 @@ def advise(
     """
     _check(samples, sources, epsilon, target_ece, current_ece, trials)
     whole("seed", seed, 0)
-    turnover = _turnover(samples, campaigns, new_people, target_ece, sweep)
+    turnover = _turnover(samples, campaigns, new_people, target_ece, sweep or around)
     archive = read_archive(archives)
     chosen_shifts = _as_wrong(archive, _shifts(archive, shifts), current_ece)
     facts = _public(public, archive, chosen_shifts[0])
@@ -143,6 +148,9 @@ def advise(
         basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed, current_ece),
         leave_alone=leaves_alone(choice.method, choice.point),
         repeated=advice.repeated,
+        around=settings_around(task, chosen_shifts, choice, advice.recommendation, progress)
+        if around
+        else None,
     )
 
 

@@ -45,12 +45,12 @@ def recommendation(
         if verdict == "no":
             return (
                 f"Spend no ε on this: {method} with {setting} brings {change}, and "
-                f"{_alternative(without)}, which needs no data, has {_both(without)}."
+                f"{_free(without)} has {_both(without)}."
             )
         return f"Use {method} with {setting}: {change}."
     if without.ece.mean <= target:
         return (
-            f"No ε is needed for an ECE of {target:g}: {_alternative(without)}, which needs no data, has "
+            f"No ε is needed for an ECE of {target:g}: {_free(without)} has "
             f"{_both(without)}, where {method} with {setting} has {_both(point.of(choice.method))}."
         )
     if not choice.reached:
@@ -107,8 +107,8 @@ def repeated(plan: Repeated, samples: int) -> str:
         return f"{opening}Leave the model alone: {use} brings {change}. {doubt}"
     if judge(course.method, course.points[-1]) == "no":
         return (
-            f"{opening}Spend no ε on this: {use} brings {change}, and {_alternative(without)}, which "
-            f"needs no data, has {_both(without)}."
+            f"{opening}Spend no ε on this: {use} brings {change}, and {_free(without)} has "
+            f"{_both(without)}."
         )
     return f"{opening}Use {use}: {change}."
 
@@ -267,3 +267,9 @@ def _alternative(expected: Expectation) -> str:
     if expected.method.method != PRIOR:
         return "doing nothing"
     return "the sketch's prior map" + (" with public rows" if expected.method.public_rows else "")
+
+
+def _free(expected: Expectation) -> str:
+    """What needs no data, and how to get it."""
+    command = "" if expected.method.method != PRIOR else " (privcal sketch prior)"
+    return f"{_alternative(expected)}, which needs no data{command},"

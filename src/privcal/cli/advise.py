@@ -77,6 +77,12 @@ def command(
         Path | None,
         typer.Option(help="Picture of the whole range, or of all campaigns (.png, .svg, .pdf)."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="A page to read and mail, with sliders over ε, sources and rows (.html)."
+        ),
+    ] = None,
     trials: Annotated[int, typer.Option(help="Simulated runs at each shift.")] = 40,
     seed: Annotated[int, typer.Option(help="For simulated rows and noise.")] = 0,
     as_json: Json = False,
@@ -95,6 +101,8 @@ def command(
 
     `privcal advise --sources 40 --samples 25 --target-ece 0.04 --plot plan.png`
 
+    `privcal advise --sources 40 --samples 25 --html plan.html`
+
     `privcal advise --samples 25 --epsilon 0.5 --target-ece 0.03 --public clean.npz`
 
     `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
@@ -105,7 +113,7 @@ def command(
     from privcal.readers import read_scores
 
     check_picture(plot)
-    check_outputs([plot], [*(archive or ()), public])
+    check_outputs([plot, html], [*(archive or ()), public])
     clean = None if public is None else read_scores(public)
     with counting("simulating") as progress:
         plan = advise(
@@ -122,18 +130,23 @@ def command(
             trials=trials,
             seed=seed,
             sweep=plot is not None and campaigns is None,
+            around=html is not None and campaigns is None,
             progress=progress,
         )
     if plot is not None:
         PlanDisplay.from_plan(plan).save(plot)
+    if html is not None:
+        plan.save_html(html)
+    written = {"plot": plot, "html": html}
     show(
         as_json,
-        {**plan.to_dict(), "plot": None if plot is None else str(plot)},
+        {**plan.to_dict(), **{name: path and str(path) for name, path in written.items()}},
         _table(plan) if plan.repeated is None else _campaigns(plan, plan.repeated),
         *map(Text, _lines(plan)),
         Text(plan.recommendation, style="bold"),
         Text(_promise(plan)),
         *([] if plot is None else [f"picture: {plot}"]),
+        *([] if html is None else [f"page: {html}"]),
     )
 
 

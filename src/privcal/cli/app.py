@@ -157,13 +157,21 @@ _group(
         "check": later(
             "source:check",
             "Read the data and explain, in plain words, what can leave and what it can tell.",
-        )
+        ),
+        "answer": later(
+            "source_answer:answer",
+            "Answer a question that came by mail: first see what it asks, then say yes or no.",
+        ),
     },
 )
 _group(
     "campaign",
-    "A campaign, before anybody is asked.",
+    "A campaign: described for approval, or by mail, in files and without a server.",
     {
+        "new": later(
+            "campaign:new",
+            "Begin a campaign by mail: write the question that each data owner answers with a file.",
+        ),
         "describe": later(
             "campaign_describe:describe",
             "What will leave each site, why that is acceptable, and what it costs: for approval.",
@@ -180,6 +188,10 @@ _group(
         "show": later(
             "sketch:show_sketch",
             "What is in a sketch: the question, the answers, ε at each source, the noisy totals.",
+        ),
+        "prior": later(
+            "sketch_prior:prior",
+            "The map that a sketch gives before any answer: it needs no data and costs no ε.",
         ),
         "fit": later(
             "sketch:fit", "The map that a sketch gives, and how good confidence is estimated to be."
@@ -204,7 +216,7 @@ _group(
         ),
         "report": later(
             "study:report",
-            "One HTML page: tables, figures, and the paper's claims checked one by one.",
+            "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
         ),
     },
 )
@@ -246,7 +258,8 @@ _group(
             "federation:check", "Is a participant's folder closed? Exits with 1 where it is not."
         ),
         "roster": later(
-            "federation:roster", "Gather the keys of the sites that are connected into your roster."
+            "federation:roster",
+            "Gather the keys of the sites that are connected, or sent their cards, into your roster.",
         ),
         "serve": later(
             "federation:serve", "Be the federation's server, in the foreground, until stopped."
@@ -301,6 +314,14 @@ _site = _group(
             "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
         ),
         "status": later("site:status", "What left a site, what remains, who asked."),
+        "watch": later(
+            "site_watch:watch",
+            "Answer signed questions that appear in a folder, unattended, until stopped.",
+        ),
+        "card": later(
+            "site_watch:card",
+            "A site's card: its name and public keys, for a calibrator whom no server tells of it.",
+        ),
     },
     before=need_posix,
 )

@@ -13,9 +13,11 @@ from typing import Annotated, Any
 import typer
 
 import privcal
-from privcal import methods
+from privcal import default, methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
+from privcal.cli import rehearse as rehearsal
+from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
@@ -25,7 +27,6 @@ from privcal.cli.options import (
     Json,
     LeaveAlone,
     LedgerFolder,
-    MapOut,
     PageOut,
     PerRow,
     Person,
@@ -38,6 +39,7 @@ from privcal.cli.options import (
     words,
 )
 from privcal.cli.systems import need_posix
+from privcal.documents import read_json
 from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
@@ -50,6 +52,7 @@ from privcal.source import Source
 from privcal.sources import open_sources, read_public
 
 MAX_SOURCES = 10**6
+NO_OUT = "say with --out where to write the map"
 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
@@ -58,7 +61,25 @@ Federation = Annotated[
     Path | None,
     typer.Option(help="Ask the sites of a federation instead: your start-up kit's folder."),
 ]
-MethodName = Annotated[str, typer.Option(help="One of: " + ", ".join(methods.names()))]
+MapOut = Annotated[
+    Path | None,
+    typer.Option(help="Where to write the map (JSON). Required, but for a rehearsal."),
+]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--rehearse",
+        help="On data that you may look at: say how the run would go, what it would cost, and how "
+        "wrong every method is. Ledgers are in memory, and nothing is written.",
+    ),
+]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"One of: {', '.join(n for n in methods.names() if n != 'one-source')}. By default "
+        f"{default.METHOD}, which `privcal advise` recommends."
+    ),
+]
 
 
 def _list_options(texts: list[str]) -> list[str]:
@@ -105,7 +126,7 @@ SiteTimeout = Annotated[
 MaxRows = Annotated[
     int | None,
     typer.Option(
-        help="With --federation: distrust answers that more rows would be needed for; by "
+        help="With --federation and --answers: distrust answers that more rows would be needed for; by "
         "default 1,000,000. Give a bound near the truth where there are fewer than 8 sites."
     ),
 ]
@@ -147,11 +168,29 @@ SketchOut = Annotated[
 ]
 
 
+ByMail = Annotated[
+    bool,
+    typer.Option(
+        "--answers", help="The files are answers that came by mail (privcal campaign new)."
+    ),
+]
+FirstQuestion = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --answers: the campaign's first question, if it is not in this folder."
+    ),
+]
+
+
 def calibrate(
-    out: MapOut,
+    context: typer.Context,
     source: Files = None,
+    out: MapOut = None,
+    rehearse: Rehearse = False,
+    answers: ByMail = False,
+    question: FirstQuestion = None,
     federation: Federation = None,
-    method: MethodName = "acc-t",
+    method: MethodName = None,
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     source_column: SourceColumn = None,
@@ -189,24 +228,35 @@ def calibrate(
 
     Examples:
 
-    `privcal calibrate clinic-*.npz --method acc-t --epsilon 1 --out map.json`
+    `privcal calibrate clinic-*.npz --epsilon 1 --out map.json`
+
+    `privcal calibrate own-*.npz --rehearse`
 
     `privcal calibrate new.npz --new-ledger --per-row --out map.json`
 
-    `privcal calibrate icu.csv --source-column hospital --option iterations=4 --out map.json`
+    `privcal calibrate icu.csv --source-column hospital --method acc-t --option iterations=4 --out map.json`
 
-    `privcal calibrate clinic-*.npz --method sketch --public clean.npz --sketch sketch.json
-    --out map.json`
+    `privcal calibrate clinic-*.npz --public clean.npz --sketch sketch.json --out map.json`
 
-    `privcal calibrate clinic-*.csv --method sketch --event 1 --plot risk.png --out map.json`
+    `privcal calibrate clinic-*.csv --event 1 --plot risk.png --out map.json`
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
+
+    `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
+    if answers and not rehearse:
+        if out is None:
+            raise InputError(NO_OUT)
+        by_mail(context, files, question, out, min_sources, max_rows, sketch, plot, html, as_json)
+        return
+    if question is not None:
+        raise InputError("--question is for --answers")
+    named, method = method, method or default.METHOD
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
-    _check_files(method, public=public, sketch=sketch, plot=plot)
+    check_files(method, public=public, sketch=sketch, plot=plot)
     options = methods.parse_options(method, option or [])
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
@@ -215,10 +265,46 @@ def calibrate(
     clean = None if public is None else read_public(public, files, **layout)
     options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    options |= _flags(method, {**flags, "leave_alone": leave_alone or None}, options)
+    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
     chosen = methods.make(method, **options)
     _check_kept(chosen, sketch=sketch, plot=plot)
-    request = _Request(chosen, epsilon, public, model, asker, campaign, min_sources, out, sketch)
+    if rehearse:
+        _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers)
+        check_picture(plot)
+        check_outputs([plot], [*files, source_list, policy, public])
+        rehearsal.run(
+            files,
+            chosen,
+            epsilon,
+            source_column=source_column,
+            source_names=read_list(source_list),
+            model=model,
+            policy=policy,
+            ledger_dir=ledger_dir,
+            person=person,
+            layout=layout,
+            min_sources=min_sources,
+            asker=asker,
+            public=clean,
+            named=named is not None,
+            plot=plot,
+            as_json=as_json,
+        )
+        return
+    if out is None:
+        raise InputError(NO_OUT)
+    request = _Request(
+        chosen,
+        epsilon,
+        public,
+        model,
+        asker,
+        campaign,
+        min_sources,
+        out,
+        sketch,
+        named=named is not None,
+    )
     request.check([*files, source_list, policy, public], plot)
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
@@ -264,6 +350,8 @@ class _Request:
     min_sources: int
     out: Path
     sketch: Path | None
+    named: bool
+    """Whether the asker named the method; otherwise it is said why it is this one."""
 
     def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
@@ -319,7 +407,17 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     need_flare()
 
 
-def _check_files(method: str, **paths: Path | None) -> None:
+def _check_rehearsal(federation: Path | None, *kept: object) -> None:
+    if federation is not None:
+        raise InputError("a rehearsal looks at rows, and nobody may look at those of a federation")
+    if any(kept):
+        raise InputError(
+            "a rehearsal makes no ledger, keeps no sketch, writes no page and is no campaign: leave out "
+            "--new-ledger, --sketch, --html, --campaign and --answers"
+        )
+
+
+def check_files(method: str, **paths: Path | None) -> None:
     """Public rows, a sketch and a picture of it are for methods that have a use for them."""
     cls = methods.find(method)
     for name, path in paths.items():
@@ -335,7 +433,7 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
             raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
-def _flags(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def flags_of(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given as flags of their own, for methods that have a use for them."""
     given = {name: value for name, value in flags.items() if value is not None}
     known = {field.name for field in fields(methods.find(method))}
@@ -419,6 +517,8 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                 bar.update(task, description=text, completed=step.answered, total=step.sources)
 
             with asked.panel as panel:
+                if not request.named:
+                    note(_why(request, panel))
                 result = privcal.calibrate(
                     panel,
                     request.method,
@@ -429,10 +529,30 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                     model=request.model,
                     progress=progress,
                 )
+        _keep_older(request.out, result.campaign)
         result.map.save(request.out)
         if request.sketch is not None and result.sketch is not None:
             result.sketch.save(request.sketch)
         return result, list(panel.names)
+
+
+def _keep_older(out: Path, campaign: str) -> None:
+    """A map of another campaign that lies where the new one goes was paid for: it is kept."""
+    try:
+        before = read_json(out, "map") if out.exists() else {}
+    except InputError:
+        return
+    facts = before.get("provenance") if isinstance(before, dict) else None
+    cost, by = (facts.get("epsilon_per_source"), facts.get("campaign")) if facts else (None, None)
+    if cost and by != campaign:
+        kept = out.with_name(f"{out.stem}-{by}{out.suffix}")
+        out.replace(kept)
+        note(f"the map that was there, which cost epsilon {cost:g} at each source, is now {kept}")
+
+
+def _why(request: _Request, panel: Panel) -> str:
+    public = request.public is not None
+    return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from privcal import methods, pages
+from privcal import default, methods, pages
 from privcal.cli.calibrate import (
     CampaignName,
     Epsilon,
@@ -31,7 +31,7 @@ from privcal.sources import read_public
 
 
 def describe(
-    method: MethodName = "sketch",
+    method: MethodName = None,
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     model: Model = None,
@@ -62,6 +62,7 @@ def describe(
 
     `privcal campaign describe --epsilon 1 --purpose "Correct the risk" --html approval.html`
     """
+    method = method or default.METHOD
     check_page(html)
     check_outputs([html], [public])
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}

@@ -1,7 +1,7 @@
 """Printing: tables and sentences for people, one JSON document for programs.
 
-Results go to standard output, or to standard error where --json has standard output for its one
-document; notes and progress always go to standard error.
+Results go to standard output: for people, or with --json one document and nothing else. Notes and
+progress go to standard error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def say(as_json: bool, *parts: RenderableType) -> None:
-    """Print part of a command's result for a person.
+    """Print part of a command's result for a person; with --json nothing.
 
     A plain string is never broken, so that a path in it can be copied; a `Text` is wrapped at the
     width of the terminal.
     """
-    console = stderr if as_json else Console(markup=False, highlight=False, emoji=False)
-    for part in parts:
+    console = Console(markup=False, highlight=False, emoji=False)
+    for part in () if as_json else parts:
         console.print(part, soft_wrap=isinstance(part, str))
 
 
@@ -53,9 +53,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def plural(count: int, noun: str) -> str:
-    """`count` of a regular noun: "1 answer", "1,200 answers"."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """`count` of a noun: "1 answer", "1,200 answers", "2 processes" (ending "es")."""
+    return f"{count:,} {noun}{ending if count != 1 else ''}"
 
 
 def table(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privcal.cli.console import note, show, table
+from privcal.cli.console import note, plural, show, table
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
 from privcal.errors import InputError
@@ -78,6 +78,13 @@ def check(
 
 def roster(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="Your folder, as a calibrator.")],
+    card: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[CARD]...",
+            help="Cards that sites sent (privcal site card); without, sites that are connected.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write it here too, to be sent to the sites' owners.")
     ] = None,
@@ -90,7 +97,7 @@ def roster(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Gather the keys of the sites that are connected into your roster.
+    """Gather the keys of the sites that are connected, or sent their cards, into your roster.
 
     Sites make their keys themselves; replies are believed only if they are signed with them.
     Compare the digest with the sites' owners over the phone: it is the same wherever nobody
@@ -101,9 +108,10 @@ def roster(
     need_flare()
     from privcal.cli.site_roster import lines_of
     from privcal.federation.calibrator.roster import gather, pin
-    from privcal.federation.shared.roster import stored_roster
+    from privcal.federation.shared.roster import Card, stored_roster
 
-    changes = pin(kit, gather(kit, note), rekeyed=new_keys or ())
+    cards = list(map(Card.load, card)) if card else gather(kit, note)
+    changes = pin(kit, cards, rekeyed=new_keys or ())
     pinned = stored_roster(kit)
     if out is not None:
         pinned.save(out)
@@ -181,5 +189,5 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     from privcal.federation.one_machine import processes
 
     count = processes.down(kits, note)
-    sentence = f"{count} processes stopped" if count else "nothing was running"
+    sentence = f"{plural(count, 'process', 'es')} stopped" if count else "nothing was running"
     show(as_json, {"kits": str(kits), "stopped": count}, sentence)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privcal.cli.console import plural, say, show
+from privcal.cli.console import note, plural, say, show
 from privcal.cli.options import Json, LedgerFile, Whose, Yes
 from privcal.errors import InputError
 from privcal.privacy.approvals import Proposal
@@ -75,6 +75,8 @@ def approve_campaign(
         raise InputError(f"{names} all have a campaign {campaign!r}: say whose with --asker")
     [(terms, since)] = matching
     say(as_json, *_asks(terms, since))
+    if as_json and not yes:  # whoever is asked must see what
+        note("\n".join(_asks(terms, since)))
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("there is nobody to ask here; say --yes to approve it")

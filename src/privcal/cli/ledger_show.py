@@ -13,6 +13,7 @@ from rich.table import Table
 
 from privcal import pages
 from privcal.cli.console import note, show
+from privcal.cli.ledger_folder import ledgers_in, show_ledgers
 from privcal.cli.options import Json, LedgerFile, PageOut, check_page
 from privcal.displays.ledger_page import ledger_page
 from privcal.errors import InputError
@@ -37,16 +38,25 @@ def show_ledger(
 ) -> None:
     """What left, when, to whom, at what cost, and what remains.
 
+    Of a folder of ledgers, or of a table that is split into sources: a line for each.
+
     Examples:
 
     `privcal ledger show hospital.npz.ledger`
 
     `privcal ledger show hospital.npz.ledger --html ledger.html --registry entry.yaml`
+
+    `privcal ledger show icu.csv`
     """
     check_page(html)
     if registry is not None and registry.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"{registry}: an entry for a registry must end in .yaml")
     check_outputs([html, registry], [file])
+    if several := ledgers_in(file):
+        if html is not None or registry is not None:
+            raise InputError(f"{file} has several ledgers; a page or an entry is of one: name it")
+        show_ledgers(file, several, as_json)
+        return
     ledger = ledger_of(file)
     if registry is not None:
         save_entry(registry, entry_of(ledger))

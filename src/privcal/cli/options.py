@@ -104,12 +104,6 @@ Frost = Annotated[
 Seed = Annotated[int, typer.Option(help="For the random part of the corruptions.")]
 
 
-def check_page(path: Path | None) -> None:
-    """Raise InputError unless the name ends like a page."""
-    if path is not None and path.suffix.lower() != ".html":
-        raise InputError(f"{path}: a page must end in .html")
-
-
 def columns_of(texts: list[str] | None) -> dict[str, str]:
     """What `--columns` says: the column of each thing."""
     columns: dict[str, str] = {}
@@ -122,6 +116,12 @@ def columns_of(texts: list[str] | None) -> dict[str, str]:
         if columns.setdefault(name, column) != column:
             raise InputError(f"--columns says twice what {name} is: {columns[name]} and {column}")
     return columns
+
+
+def check_page(path: Path | None) -> None:
+    """Raise InputError unless the name ends like a page."""
+    if path is not None and path.suffix.lower() != ".html":
+        raise InputError(f"{path}: a page must end in .html")
 
 
 def words(text: str | None) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,10 @@ from privcal.cli.console import note, plural, progress_bar, show
 from privcal.cli.options import Json, PerRow, Person, words
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.tables import ending
 
 if TYPE_CHECKING:
-    from privcal.scoring.model import Model
-    from privcal.scoring.tables import Setup
+    from privcal.scoring import Model, Setup
 
 Features = Annotated[
     str | None,
@@ -83,11 +84,18 @@ def score(
     Example: `privcal score model.onnx visits.parquet --label died --person patient_id
     --out scores.parquet`
     """
-    from privcal.scoring import score_table
+    from privcal.scoring.run import score_table
 
     outs = _outs(tables, out)
     check_outputs(outs, [model, *tables])
-    setup = setup_of(label, person, per_row, features, classes, output, kind, missing)
+    if (person is None) != per_row:
+        raise InputError(
+            "say whom a row is about: --person COLUMN (a person may have several rows) or "
+            "--per-row (each row is a person of its own)"
+        )
+    said = setup_of(label, features, classes, output, kind, missing)
+    assert said is not None
+    setup = replace(said, person=person)
     opened = setup.open(model)
     written = []
     for table, file in zip(tables, outs, strict=True):
@@ -108,30 +116,24 @@ def score(
 
 def setup_of(
     label: str | None,
-    person: str | None,
-    per_row: bool,
     features: str | None,
     classes: str | None,
     output: str | None,
     kind: str | None,
     missing: bool,
-) -> Setup:
-    """How a table goes through a model, as options say it."""
-    from privcal.scoring.model import need_onnx
+) -> Setup | None:
+    """How a table goes through a model, as options say it; None where they say nothing."""
+    from privcal.scoring import Setup
 
-    need_onnx()
-    from privcal.scoring.tables import Setup
-
-    if (person is None) != per_row:
-        raise InputError(
-            "say whom a row is about: --person COLUMN (a person may have several rows) or "
-            "--per-row (each row is a person of its own)"
-        )
-    if label is None:
-        raise InputError("say with --label which column holds the true classes")
-    listed = [None if text is None else tuple(words(text) or ()) for text in (features, classes)]
+    columns, names = (
+        None if text is None else tuple(words(text) or ()) for text in (features, classes)
+    )
     said: Any = None if kind is None else one_of("--as", kind, ("logits", "probabilities"))
-    return Setup(label, person, listed[0], listed[1], output, said, missing)
+    if label is None:
+        if any(value is not None for value in (columns, names, output, said)) or missing:
+            raise InputError("say with --label which column holds the true classes")
+        return None
+    return Setup(label, None, columns, names, output, said, missing)
 
 
 def _outs(tables: list[Path], out: Path) -> list[Path]:
@@ -142,7 +144,7 @@ def _outs(tables: list[Path], out: Path) -> list[Path]:
         raise InputError(
             f"the scores of {len(tables)} tables need a folder: there is no folder {out}"
         )
-    return [out / f"{table.stem}.parquet" for table in tables]
+    return [out / f"{table.name.removesuffix(ending(table))}.parquet" for table in tables]
 
 
 def _rows(table: Path) -> int | None:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from privcal.cli.console import note, say, show, table
+from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.ledger_show import budget_of
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
+from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.errors import InputError
 from privcal.federation import need_flare
 from privcal.privacy.explain import promise, remaining
 
 if TYPE_CHECKING:
-    from privcal.federation.site.settings import Population
+    from privcal.federation.site.settings import Population, Scoring
     from privcal.privacy.ledger import Ledger
     from privcal.privacy.policy import Policy
+    from privcal.scoring import Setup
 
 
 DataFile = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
@@ -34,7 +36,33 @@ MaxRows = Annotated[
 
 def init(
     folder: SiteFolder,
-    data: DataFile,
+    data: Annotated[
+        Path | None, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")
+    ] = None,
+    model_file: Annotated[
+        Path | None,
+        typer.Option(help="Instead of scores: an ONNX model that scores --table at this site."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="With --model-file: the table (.parquet, .csv; .npz with x)."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --table: the column of the true classes."),
+    ] = None,
+    features: Features = None,
+    classes: Classes = None,
+    output: Output = None,
+    kind: As = None,
+    missing: Missing = False,
+    attach_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LEDGER",
+            help="With --table: the ledger, or its data, that these people have already.",
+        ),
+    ] = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -59,14 +87,22 @@ def init(
     """Set a site up: its settings with comments, its keys, its ledger; the data are checked.
 
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
-    protects.
+    protects. With a model file the site scores its own table, and again when that changes; the
+    model is then called by the SHA-256 of its file, and questions about another are refused.
 
-    Example: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
+    Examples: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
     --epsilon 2 --model v3`
+
+    `privcal site init kits/hospital-1 --model-file model.onnx --table visits.parquet --label died
+    --person patient_id --epsilon 2`
     """
     from privcal.federation.site.settings import SETTINGS
     from privcal.federation.site.settings import init as make
 
+    said = setup_of(label, features, classes, output, kind, missing)
+    rows, scoring = _rows(data, model_file, table, model, said)
+    if attach_to is not None and scoring is None:
+        raise InputError("--attach-to is for a table; of scores say it with privcal ledger attach")
     rules = _rules(
         policy,
         person,
@@ -77,22 +113,51 @@ def init(
         model=model,
         rows_per_person=rows_per_person,
     )
-    site = make(
-        folder,
-        data,
-        rules,
-        person=person,
-        delay=delay,
-        max_rows=max_rows,
-        warn=note,
-    )
-    settings, ledger = folder / "local" / SETTINGS, site.populations[0].ledger
+    with progress_bar() as bar:
+        task = bar.add_task("scoring the table", total=None, visible=scoring is not None)
+        site = make(
+            folder,
+            rows,
+            rules,
+            person=person,
+            delay=delay,
+            max_rows=max_rows,
+            scoring=scoring,
+            attach_to=attach_to,
+            warn=note,
+            progress=lambda done: bar.update(task, completed=done),
+        )
+    settings, population = folder / "local" / SETTINGS, site.populations[0]
+    facts = {"settings": str(settings), "ledger": str(population.ledger), "model": population.model}
+    check = f"privcal source check {rows}, to see what can leave; " if scoring is None else ""
+    named = "" if scoring is None else f"model: {population.model}\n"
     show(
         as_json,
-        {"settings": str(settings), "ledger": str(ledger)},
-        f"settings: {settings}\nledger: {ledger}\nNext: privcal source check {data}, to see "
-        f"what can leave; privcal federation check {folder}; then privcal site run {folder}.",
+        facts,
+        f"settings: {settings}\nledger: {population.ledger}\n{named}Next: {check}"
+        f"privcal federation check {folder}; then privcal site run {folder}.",
     )
+
+
+def _rows(
+    data: Path | None,
+    model_file: Path | None,
+    table: Path | None,
+    model: str | None,
+    setup: Setup | None,
+) -> tuple[Path, Scoring | None]:
+    """The data of a site, and what scores them where they are a table."""
+    if data is not None:
+        if model_file is not None or table is not None or setup is not None:
+            raise InputError("give --data, or --model-file with --table and --label, not both")
+        return data, None
+    if model_file is None or table is None or setup is None:
+        raise InputError("give the site's scores with --data; or --model-file, --table and --label")
+    if model is not None:
+        raise InputError("a model file has its digest as its name: leave --model out")
+    from privcal.federation.site.settings import Scoring
+
+    return table, Scoring(model_file, setup)
 
 
 def add(
@@ -244,6 +309,13 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
             "warning: the ledger is not what its high-water mark says; this site refuses until you "
             f"run privcal ledger reconcile {population.ledger}"
         )
+    if population.scoring is not None:
+        from privcal.scoring.rows import check_model_file
+
+        try:
+            check_model_file(population.scoring.model_file, population.model or "")
+        except InputError as error:
+            note(f"warning: {error}; this site refuses until then")
     most = population.max_rows
     if most is not None and len(population.source(name).scores) > most:
         note(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,16 +18,18 @@ from privcal.cli.options import (
     PerRow,
     Person,
     PolicyFile,
+    SourceColumn,
     columns_of,
     words,
 )
+from privcal.cli.source_queries import SOURCES, asked_by
 from privcal.columns import Layout
 from privcal.privacy import opening
-from privcal.privacy.explain import Explanation, explain
+from privcal.privacy.explain import explain
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
-from privcal.readers import read_scores
+from privcal.readers import read_scores, read_sources
 from privcal.source import Source
 from privcal.sources import warn_of_ids, warn_of_probabilities
 
@@ -36,6 +39,7 @@ def check(
     policy: PolicyFile = None,
     person: Person = None,
     per_row: PerRow = False,
+    source_column: SourceColumn = None,
     columns: Columns = None,
     classes: Classes = None,
     as_json: Json = False,
@@ -45,7 +49,11 @@ def check(
     Where the data have a ledger, its rules hold. Counts are shown because this is your own
     terminal; none of them ever leaves.
 
-    Example: `privcal source check hospital.parquet --person patient_id --policy policy.toml`
+    Examples:
+
+    `privcal source check hospital.parquet --person patient_id --policy policy.toml`
+
+    `privcal source check icu.csv --source-column hospital`
     """
     data = Data.at(file)
     said, person = Layout.of(columns_of(columns), words(classes)).without_person(person)
@@ -58,7 +66,12 @@ def check(
     if split is not None:
         noted = Ledger(opening.ledger_path(split)).policy
     rules = noted if policy is None else Policy.load(policy, noted)
-    facts = explain(Source(scores, rules, ledger=ledger))
+    source, methods = Source(scores, rules, ledger=ledger), asked_by()
+    facts = explain(source, {kind: query for kind, (_, query) in methods.items()})
+    queries = [
+        {**query, "methods": methods.get(query["kind"], ("", None))[0]} for query in facts.queries
+    ]
+    parts = _parts(file, source_column, column, layout)
     lines = [Text(str(file), style="bold")]
     if split is not None:
         lines.append(
@@ -80,24 +93,59 @@ def check(
         "file": str(file),
         "ledger": None if ledger is None else str(ledger.path),
         "unit": facts.unit,
-        "summary": facts.lines,
-        "queries": facts.queries,
+        "rows": len(scores),
+        "persons": None if scores.person is None else len(set(scores.person)),
+        "rows_that_count": len(source.counted_rows()),
+        "classes": scores.classes,
+        "accuracy": float(scores.correct.mean()) if len(scores) else None,
+        "sources": parts,
+        "summary": [line for line in facts.lines if line],
+        "queries": queries,
     }
-    show(as_json, document, *lines, *map(Text, facts.lines), _queries(facts))
+    shown: list[RenderableType] = [*lines, *map(Text, facts.lines), _queries(facts.unit, queries)]
+    show(as_json, document, *shown, *([] if parts is None else [_sources(source_column, parts)]))
 
 
-def _queries(facts: Explanation) -> Table:
-    queries = table(
-        ("query", "numbers", f"one {facts.unit} changes", "noise", "what it asks"),
-        ("query", "what it asks"),
+def _parts(
+    file: Path, split: str | None, person: str | None, layout: Layout
+) -> list[dict[str, Any]] | None:
+    """The sources in a table that is split by a column, with their counts; None where none is."""
+    if split is None:
+        return None
+    parts = read_sources(file, split, person=person, columns=layout)
+    return [
+        {
+            "source": name,
+            "rows": len(scores),
+            "persons": None if scores.person is None else len(set(scores.person)),
+        }
+        for name, scores in parts.items()
+    ]
+
+
+def _sources(split: str | None, parts: list[dict[str, Any]]) -> Table:
+    listed = table((str(split), "rows", "persons"), (str(split),), title="The sources")
+    for part in parts:
+        persons = "" if part["persons"] is None else f"{part['persons']:,}"
+        listed.add_row(part["source"], f"{part['rows']:,}", persons)
+    return listed
+
+
+def _queries(unit: str, queries: list[dict[str, Any]]) -> Table:
+    listed = table(
+        ("query", "asked by", "numbers", f"one {unit} changes", "noise", "what it asks"),
+        ("query", "asked by", "what it asks"),
         title="What may be asked, and the noise for the largest request",
+        caption=f"Of a sketch: as for {SOURCES} sources; fewer are asked more coarsely, more of them "
+        "more finely.",
     )
-    for query in facts.queries:
-        queries.add_row(
+    for query in queries:
+        listed.add_row(
             query["kind"],
+            query["methods"],
             str(query["length"]),
             f"≤ {query['sensitivity']:g}",
             f"± {query['noise']:.3g}",
             query["asks"],
         )
-    return queries
+    return listed

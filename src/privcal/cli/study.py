@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table as RichTable
+from rich.text import Text
 
-from privcal.cli.console import note, progress_bar, show
+from privcal.cli.console import note, plural, progress_bar, say, show
+from privcal.cli.console import table as tabled
 from privcal.cli.options import Json, words
+from privcal.errors import InputError
+
+if TYPE_CHECKING:
+    from privcal.study.results import Results
+    from privcal.study.table import Table
 
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 StudyFolders = Annotated[
@@ -108,42 +116,59 @@ def run(
     show(
         as_json,
         {"out": str(out), "grid": grid, "results": len(results), "seconds": seconds},
-        f"{len(results):,} results ({len(results) * trials:,} runs) in {out}, after {seconds:.1f} s; "
+        f"{plural(len(results), 'result')} ({len(results) * trials:,} runs) in {out}, after {seconds:.1f} s; "
         f"next: privcal study report {out}",
     )
 
 
 def table(
     folders: StudyFolders,
-    format: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of the tables; the names are listed.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="markdown, csv or latex; by default set for the terminal, if it is one."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """The paper's tables, with its own figures beside a study that is like its own.
 
-    Of several studies, of one data set each: one table of them all, and their accuracies. LaTeX
-    needs the package booktabs.
+    Of several studies, of one data set each: one table of them all, and their accuracies. Of one
+    that still runs: the shifts that are done. LaTeX needs the package booktabs; a file of CSV holds
+    one table.
 
     Examples:
+
+    `privcal study table study --only overall`
 
     `privcal study table study --format latex --out tables.tex`
 
     `privcal study table study-cifar10 study-cifar100 study-imagenet`
     """
+    from privcal.checks import known
     from privcal.files import replacing
     from privcal.study.show.render import render
     from privcal.study.show.tables import all_tables, together
-    from privcal.study.store import load
 
-    studies = [load(folder) for folder in folders]
+    studies = [_load(folder) for folder in folders]
     tables = all_tables(studies[0]) if len(studies) == 1 else together(studies)
-    text = render(tables, format)
+    names = [t.name for t in tables]
+    if only is not None:
+        tables = [tables[names.index(known("table", only, names))]]
+    if format == "csv" and len(tables) > 1:
+        raise InputError(f"CSV holds one table: say which with --only ({', '.join(names)})")
     if out is not None:
         with replacing(out) as part:
-            part.write_text(text, encoding="utf-8")
+            part.write_text(render(tables, format or "markdown"), encoding="utf-8")
         note(f"tables: {out}")
+    elif format is None and sys.stdout.isatty():
+        say(as_json, *map(_for_terminal, tables))
+        if len(names) > 1 and only is None:
+            note(f"one of them alone: --only, with {', '.join(names)}")
     elif not as_json:
-        sys.stdout.write(text)
+        sys.stdout.write(render(tables, format or "markdown"))
     document = [
         {
             "title": t.title,
@@ -158,6 +183,33 @@ def table(
     show(as_json, document)
 
 
+def _for_terminal(shown: Table) -> RichTable:
+    """A table of a study, as wide as the terminal."""
+    text = [name for column, name in enumerate(shown.header) if shown.is_text(column)]
+    filled = tabled(shown.header, text, title=shown.title, caption=shown.caption)
+    for row in range(len(shown.rows)):
+        filled.add_row(
+            *(
+                Text(shown.text(row, column), style="bold" if (row, column) in shown.best else "")
+                for column in range(len(shown.header))
+            )
+        )
+    return filled
+
+
+def _load(folder: Path) -> Results:
+    """A study; of one that still runs, the shifts that are done, and a word about it."""
+    from privcal.study.store import load
+
+    study = load(folder)
+    if missing := study.missing:
+        note(
+            f"the study in {folder} is not finished: this is about {plural(len(study.shifts), 'shift')}, "
+            f"{len(missing)} more are to come"
+        )
+    return study
+
+
 def figures(
     folder: StudyFolder,
     out: Annotated[Path | None, typer.Option(help="Another folder for the pictures.")] = None,
@@ -168,10 +220,9 @@ def figures(
     Example: `privcal study figures study`
     """
     from privcal.study.show.figures import draw
-    from privcal.study.store import load
 
     target = out or folder / "figures"
-    results = load(folder)
+    results = _load(folder)
     with progress_bar() as bar:
         task = bar.add_task("drawing", total=None)
 
@@ -180,7 +231,7 @@ def figures(
 
         paths = draw(results, target, progress=progress)
     document = {"files": [str(path) for path in paths]}
-    show(as_json, document, f"{len(paths)} pictures in {target}")
+    show(as_json, document, f"{plural(len(paths), 'picture')} in {target}")
 
 
 def report(
@@ -191,14 +242,19 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Another name for the page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """One HTML page: tables, figures, and the paper's claims checked one by one.
+    """One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.
 
     Example: `privcal study report study --factors study-factors`
     """
     from privcal.study.show.report import write
     from privcal.study.store import load
 
-    path = write(
-        load(folder), out or folder / "report.html", None if factors is None else load(factors)
-    )
-    show(as_json, {"file": str(path)}, f"report: {path}")
+    results, beside = load(folder), None if factors is None else load(factors)
+    with progress_bar() as bar:
+        task = bar.add_task("reading", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        path = write(results, out or folder / "report.html", beside, progress)
+    show(as_json, {"file": str(path)}, f"page: {path}")

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from privcal.advise.plan import PRIOR, Expectation, Plan, Repeated, ShiftMean
+from privcal.advise.plan import Expectation, Plan, Repeated, ShiftMean
 from privcal.advise.sentences import rounded_down
 from privcal.displays.diagram import axes_to_draw_on
 from privcal.errors import InputError
 from privcal.plots import check_picture, save_figure
-from privcal.simulate.variants import Variant
 from privcal.study.show.styles import Style, styles
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 PANELS = {"ece": "expected ECE", "brier": "expected Brier score"}
 AXES = {"epsilon": "ε at each source", "sources": "sources"}
-_PRIOR = Style("#7a7a7a", "", (0, (1, 1)))
 _BUDGETS = {"person": Style("#882255", "o"), "population": Style("#0072B2", "s")}
 
 
@@ -136,7 +134,7 @@ def _panel(axis: Any, plan: Plan, measure: str) -> None:
     search = plan.search
     assert search is not None
     grid = search.grid
-    looks = _looks([e.method for e in search.points[0].expected])
+    looks = styles([e.method for e in search.points[0].expected])
     for expected in search.points[0].expected:
         look, chosen = looks[expected.method], expected.method == plan.method
         along = [_mean(point.of(expected.method), measure) for point in search.points]
@@ -209,7 +207,7 @@ def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
                 lw=0,
                 label="recommended: 10th–90th percentile of shifts",
             )
-    looks = _looks([e.method for e in plan.point.expected if not e.private])
+    looks = styles([e.method for e in plan.point.expected if not e.private])
     for method, look in looks.items():
         level = _mean(plan.point.of(method), measure).mean
         axis.axhline(level, color=look.colour, ls=look.dashes, lw=1.4, label=str(method))
@@ -239,13 +237,6 @@ def _limits(axis: Any, plan: Plan, measure: str) -> None:
     axis.set_ylim(low, max(1.15 * nothing, 1.1 * worst))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _looks(methods: list[Variant]) -> dict[Variant, Style]:
-    return {
-        method: _PRIOR if method.method == PRIOR else style
-        for method, style in styles(methods).items()
-    }
 
 
 def _mean(expected: Expectation, measure: str) -> ShiftMean:

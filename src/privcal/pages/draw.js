@@ -48,12 +48,16 @@ function scale(values, start, end, given) {
   let low = given.low ?? (held.length ? Math.min(...held) : log ? 0.1 : 0);
   let high = given.high ?? (held.length ? Math.max(...held) : 1);
   if (!(low < high)) [low, high] = log ? [low / 2, low * 2] : [low - 0.5, low + 0.5];
-  if (log) return made(low, high, true, logTicks(low, high, most));
-  const step = stepOf(low, high, most);
-  if (roundEnds) {
-    if (given.low === null || given.low === undefined) low = Math.floor(low / step + 1e-9) * step;
-    if (given.high === null || given.high === undefined) high = Math.ceil(high / step - 1e-9) * step;
+  const [freeLow, freeHigh] = [given.low, given.high].map((end) => roundEnds && !isFinite_(end));
+  if (log) {
+    const room = (high / low) ** 0.04;
+    if (freeLow) low /= room;
+    if (freeHigh) high *= room;
+    return made(low, high, true, logTicks(low, high, most));
   }
+  const step = stepOf(low, high, most);
+  if (freeLow) low = Math.floor(low / step + 1e-9) * step;
+  if (freeHigh) high = Math.ceil(high / step - 1e-9) * step;
   return made(low, high, false, linearTicks(low, high, step));
 }
 
@@ -73,12 +77,13 @@ function logTicks(low, high, most) {
   const [first, last] = [Math.floor(Math.log10(low)) - 1, Math.ceil(Math.log10(high)) + 1];
   let found = [];
   for (const tens of [[1, 2, 5], [1, 3], [1]]) {
-    found = [];
-    for (let power = first; power <= last; power++) for (const t of tens) found.push(t * 10 ** power);
-    found = found.filter((v) => low * (1 - 1e-9) <= v && v <= high * (1 + 1e-9));
+    const every = [];
+    for (let power = first; power <= last; power++) for (const t of tens) every.push(t * 10 ** power);
+    const fewer = every.filter((v) => low * (1 - 1e-9) <= v && v <= high * (1 + 1e-9));
+    if (fewer.length > 1) found = fewer;
     if (found.length <= most) break;
   }
-  if (found.length < 2) found = [low, high];
+  if (!found.length) return linearTicks(low, high, stepOf(low, high, most));
   return found.map((v) => [v, shown(v, null)]);
 }
 
@@ -216,7 +221,7 @@ function values(chart) {
   const head = [chart.x.label, ...told(chart).map((s) => s.name)].map((h) => el("th", { scope: "col" }, h));
   const rows = places(chart).map((x) => el("tr", null,
     el("th", { scope: "row" }, place(chart, x)), told(chart).map((s) => el("td", null, saidAt(chart, s, x)))));
-  const table = el("table", null, el("caption", null, chart.title), el("thead", null, el("tr", null, head)), el("tbody", null, rows));
+  const table = el("table", null, el("caption", null, el("div", null, chart.title)), el("thead", null, el("tr", null, head)), el("tbody", null, rows));
   return el("details", { class: "values" }, el("summary", null, "The values as a table"),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "table" }, table));
 }

@@ -77,7 +77,7 @@ def items(notes: Iterable[Node]) -> Html:
 def document(value: Any) -> str:
     """JSON that may stand inside a script element: nothing in it ends the element or a line.
 
-    What is not finite becomes null, and figures have five digits: a picture shows no more.
+    What is not finite becomes null, and figures have six digits: no page shows more.
     """
     plain = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
 
 

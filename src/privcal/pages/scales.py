@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _STEPS = (1, 2, 2.5, 5, 10)
 _LOG_TICKS = ((1, 2, 5), (1, 3), (1,))
+"""Within a power of ten, from many to few."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ class Scale:
         round_ends: bool = False,
         inset: float = 0.0,
     ) -> Scale:
-        """A scale that holds the values, with at most about `most` ticks."""
+        """A scale that holds the values, with at most about `most` ticks.
+
+        With `round_ends` it goes on to the next tick, or a little further.
+        """
         if names is not None:
             ticks = tuple((float(i), name) for i, name in enumerate(names))
             return cls(-0.5, max(len(names), 1) - 0.5, start, end, False, ticks, inset)
@@ -57,6 +61,9 @@ class Scale:
         if not bottom < top:
             bottom, top = (bottom / 2, bottom * 2) if log else (bottom - 0.5, bottom + 0.5)
         if log:
+            room = (top / bottom) ** 0.04 if round_ends else 1.0
+            bottom = bottom if low is not None else bottom / room
+            top = top if high is not None else top * room
             made = log_ticks(bottom, top, most)
             return cls(bottom, top, start, end, True, made, inset)
         step = step_of(bottom, top, most)
@@ -89,11 +96,12 @@ def log_ticks(low: float, high: float, most: int) -> tuple[tuple[float, str], ..
     found: list[float] = []
     for tens in _LOG_TICKS:
         every = [t * 10.0**power for power in range(first, last + 1) for t in tens]
-        found = [v for v in every if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        fewer = [v for v in every if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        found = fewer if len(fewer) > 1 else found
         if len(found) <= most:
             break
-    if len(found) < 2:
-        found = [low, high]
+    if not found:  # less than from one of these to the next
+        return linear_ticks(low, high, step_of(low, high, most))
     return tuple((v, shown(v, None)) for v in found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from privcal.pages.html import Html, Node, tag
+from privcal.pages.html import Html, Node, join, tag
 
 Cell = Node | float | int | None
 """Text, markup, a figure, or nothing to say."""
@@ -16,6 +16,7 @@ def table(
     rows: Sequence[Sequence[Cell]],
     *,
     strong: Collection[tuple[int, int]] = (),
+    noted: Collection[tuple[int, int]] = (),
     soft: Collection[int] = (),
     sortable: bool = True,
     digits: int = 4,
@@ -27,6 +28,8 @@ def table(
     ----------
     strong
         (row, column) of the cells to print in bold.
+    noted
+        (row, column) of the cells to print with a dagger, which the caption explains.
     soft
         Columns that stand back: what is there to compare with.
     sortable
@@ -46,7 +49,7 @@ def table(
         cells = []
         for c, value in enumerate(row):
             shown = said(value, digits)
-            content = tag("b", shown) if (r, c) in strong else shown
+            content = join(tag("b", shown) if (r, c) in strong else shown, "†" * ((r, c) in noted))
             sort = f"{value:.10g}" if isinstance(value, (int, float)) else None
             if c == 0:
                 cells.append(tag("th", content, scope="row", class_=classes(c), data_value=sort))
@@ -55,7 +58,7 @@ def table(
         lines.append(tag("tr", *cells))
     made = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("div", caption)),
         tag("thead", head),
         tag("tbody", *lines),
         class_="sortable" if sortable and len(rows) > 2 else None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.mechanism import noise_scale
 from privcal.privacy.policy import Policy
-from privcal.queries import FAMILY, GRID
+from privcal.queries import FAMILY, GRID, Query
 from privcal.scores import Scores
 from privcal.source import Source
 
@@ -33,7 +34,8 @@ def _what(scores: Scores) -> str:
     )
 
 
-def explain(source: Source) -> Explanation:
+def explain(source: Source, examples: Mapping[str, Query | None] | None = None) -> Explanation:
+    """What may leave this source; `examples` are the queries to describe, by their kinds."""
     scores, policy, unit = source.scores, source.policy, source.unit
     people = f"{len(scores):,} rows, no person ids: each row counts as one person."
     if scores.person is not None:
@@ -77,7 +79,7 @@ def explain(source: Source) -> Explanation:
     allowed = tuple(FAMILY) if policy.queries is None else policy.queries
     described = []
     for kind in allowed:
-        query = FAMILY[kind]()
+        query = (examples or {}).get(kind) or FAMILY[kind]()
         sensitivity = source.sensitivity(query)
         described.append(
             {

@@ -21,13 +21,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privcal.errors import InputError
-from privcal.onnx.outputs import Kind
+
+if TYPE_CHECKING:
+    from privcal.onnx.outputs import Kind
 
 TYPES: dict[str, npt.DTypeLike] = {
     "tensor(float)": np.float32,

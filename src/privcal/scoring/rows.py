@@ -8,9 +8,12 @@ scored: a table that changes meanwhile is another one, and scored when it is nex
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,10 +25,14 @@ from privcal.privacy.opening import Data
 from privcal.readers import read_scores
 from privcal.scores import Scores
 from privcal.scoring.model import model_name, need_onnx
-from privcal.scoring.tables import Setup
+from privcal.scoring.setup import Setup
+from privcal.tables import ending
 
-FOLDER = "scores"
+SCORES = "scores"
 """In a site's `local/`: where its scores are kept."""
+
+HALF_DONE = 86400.0
+"""Seconds after which nobody works on a hidden file any more."""
 
 VERSION = 1
 """Of the way scores are made: other ways, other scores."""
@@ -63,15 +70,26 @@ class ScoredRows:
 
     def read(self, strict: bool = False, progress: Callable[[int], None] | None = None) -> Scores:
         """The scores of all rows; a malformed one is marked and counts as zero, or, if strict, is an error."""
+        person = None if self.setup.person is None else "person"
+        while True:
+            kept = self.make(strict, progress)
+            try:
+                return read_scores(kept, model=self.model, person=person, strict=strict)
+            except InputError:
+                if kept.exists():
+                    raise  # else another process has newer ones, and has tidied up
+
+    def make(self, strict: bool = False, progress: Callable[[int], None] | None = None) -> Path:
+        """The file of the table's scores as it is now, made if it is not there."""
         self.check_there()
         kept = self._kept(_digest(self.data.path))
-        if not kept.exists() or strict:
-            with self._copy() as (copy, digest):
-                kept = self._kept(digest)
-                if not kept.exists() or strict:
-                    self._score(copy, kept, strict, progress)
-        person = None if self.setup.person is None else "person"
-        return read_scores(kept, model=self.model, person=person, strict=strict)
+        if kept.exists() and not strict:
+            return kept
+        with self._copy() as (copy, digest):
+            kept = self._kept(digest)
+            self._score(copy, kept, strict, progress)
+        self._tidy(kept)
+        return kept
 
     def _score(
         self, table: Path, kept: Path, strict: bool, progress: Callable[[int], None] | None
@@ -81,18 +99,20 @@ class ScoredRows:
         model = self.setup.open(self.model_file)
         if model.name != self.model:
             raise InputError(_replaced(self.model_file, self.model))
+        frames = scored(model, table, self.setup, strict=strict, progress=progress)
         try:
-            write_frames(
-                model,
-                scored(model, table, self.setup, strict=strict, progress=progress),
-                kept,
-                private=True,
-            )
+            write_frames(model, frames, kept, private=True)
         except InputError as error:  # of the owner's table, not of its copy
             raise InputError(str(error).replace(str(table), str(self.data.path))) from None
-        for old in self.folder.glob("*.parquet"):
-            if old != kept:
-                old.unlink(missing_ok=True)
+
+    def _tidy(self, kept: Path) -> None:
+        """Remove older scores, and what processes that were killed left half done."""
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):  # another process tidies up, too
+                half_done = path.name.startswith(".")
+                if path == kept or (half_done and time.time() - path.stat().st_mtime < HALF_DONE):
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _kept(self, table: str) -> Path:
         """The file of scores for a table with this digest."""
@@ -112,7 +132,7 @@ class ScoredRows:
     def _copy(self) -> Iterator[tuple[Path, str]]:
         """A copy of the table as it is now, and its digest."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.folder / f".{secrets.token_hex(4)}{self.data.path.suffix.lower()}"
+        path = self.folder / f".{secrets.token_hex(4)}{ending(self.data.path)}"
         try:
             path.touch(mode=0o600, exist_ok=False)
             with path.open("wb") as copy:

@@ -20,7 +20,8 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.scores import Scores
 from privcal.scoring.model import Model
-from privcal.scoring.tables import Piece, Setup, Table
+from privcal.scoring.setup import Setup
+from privcal.scoring.tables import Piece, Table
 
 MODEL = "privcal.model"
 CLASSES = "privcal.classes"
@@ -52,9 +53,8 @@ def scored(
         bad = piece.bad
         if strict and bad.any():
             raise InputError(f"{table}: {piece.complaint(int(np.argmax(bad)))}")
-        outputs = _run(model, piece, f"{table}" if strict else None)
-        if strict:
-            _check(model, piece, outputs, setup, str(table))
+        outputs = _run(model, piece, str(table) if strict else None)
+        _check(model, piece, outputs, setup, str(table) if strict else None)
         yield _frame(model, piece, outputs, setup)
         done += len(piece)
         if progress is not None:
@@ -88,7 +88,7 @@ def score_table(
         for frame in scored(
             model, table, setup, keep=keep, strict=not skip_malformed, progress=progress
         ):
-            good = frame.filter(_valid(model, frame))
+            good = frame.filter(pl.col(score_columns(model)[0]).is_not_nan())
             rows, left = rows + len(good), left + len(frame) - len(good)
             yield good
 
@@ -141,27 +141,21 @@ def _scores(
     return Scores(**{model.kind: outputs}, labels=labels, person=person, strict=strict)  # type: ignore[arg-type]
 
 
-def _check(model: Model, piece: Piece, outputs: npt.NDArray[Any], setup: Setup, where: str) -> None:
-    """An InputError for the first row whose scores or person id are none."""
+def _check(
+    model: Model, piece: Piece, outputs: npt.NDArray[Any], setup: Setup, where: str | None
+) -> None:
+    """Take the scores of malformed rows away; an InputError for the first, if it is said `where` it is."""
     person = None if setup.person is None else piece.kept[setup.person].to_list()
     valid = _scores(model, outputs, piece.labels, person, strict=False).valid
-    if valid.all():
-        return
-    row = int(np.argmin(valid))
-    alone = slice(row, row + 1)
-    try:
-        _scores(model, outputs[alone], piece.labels[alone], person and person[alone], strict=True)
-    except InputError as error:
-        text = str(error).replace("row 0", f"row {piece.first + row}", 1)
-        raise InputError(f"{where}: {text}") from None
-
-
-def _valid(model: Model, frame: pl.DataFrame) -> pl.Series:
-    """Whether each row has scores, a label and, where there are ids, a person."""
-    outputs = frame.select(score_columns(model)).to_numpy()
-    person = frame[PERSON].to_list() if PERSON in frame.columns else None
-    labels = frame[LABEL].cast(pl.Float64).to_numpy()
-    return pl.Series(_scores(model, outputs, labels, person, strict=False).valid)
+    if where is not None and not valid.all():
+        row = int(np.argmin(valid))
+        own = slice(row, row + 1)
+        try:
+            _scores(model, outputs[own], piece.labels[own], person and person[own], strict=True)
+        except InputError as error:
+            text = str(error).replace("row 0", f"row {piece.first + row}", 1)
+            raise InputError(f"{where}: {text}") from None
+    outputs[~valid] = np.nan
 
 
 def _frame(model: Model, piece: Piece, outputs: npt.NDArray[Any], setup: Setup) -> pl.DataFrame:
@@ -173,8 +167,16 @@ def _frame(model: Model, piece: Piece, outputs: npt.NDArray[Any], setup: Setup) 
         if name in (LABEL, *names):
             raise InputError(f"column {name} cannot be kept: the scores have one of that name")
     label = pl.Series(LABEL, piece.labels, nan_to_null=True).cast(pl.Int64)
+    if named(model):
+        places = dict(enumerate(model.classes))
+        label = label.replace_strict(places, default=None, return_dtype=pl.String)
     scores = pl.DataFrame(np.asarray(outputs), schema=names, orient="row")
     return pl.DataFrame([*scores, label, *kept])
+
+
+def named(model: Model) -> bool:
+    """Whether columns and labels are called after the classes: by names that are no numbers."""
+    return model.columns > 1 and not any(name.isdecimal() for name in model.classes)
 
 
 def score_columns(model: Model) -> list[str]:
@@ -182,4 +184,4 @@ def score_columns(model: Model) -> list[str]:
     word = "logit" if model.kind == "logits" else "probability"
     if model.columns == 1:
         return [word]
-    return [f"{word}_{place}" for place in range(model.columns)]
+    return [f"{word}_{n}" for n in (model.classes if named(model) else range(model.columns))]

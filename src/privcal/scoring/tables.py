@@ -3,62 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from privcal import lines
+from privcal import tables
 from privcal.errors import InputError
-from privcal.onnx.outputs import Kind
 from privcal.scores import BoolArray
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
+from privcal.scoring.setup import Setup
+
+if TYPE_CHECKING:
+    pass
 
 PIECE = 1 << 14
 """Rows of a Parquet file or of arrays that are held at once."""
 
-ENDINGS = (".parquet", ".csv", ".npz")
 ARRAY = "x"
 """The array of an npz that a model's only input takes."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a table goes through a model.
-
-    Parameters
-    ----------
-    label
-        The column (in an npz: the array) of the true classes.
-    person
-        That of person ids, if there is one.
-    features
-        For a model that takes all its numbers as one matrix: their columns, in order.
-    classes
-        The names of the classes, where the model has none or the labels have others.
-    output, kind
-        Which output of the model holds the scores, and whether logits or probabilities, where the
-        file leaves it open.
-    missing
-        Whether blank cells go to the model, as NaN or empty text: for one that knows what to do.
-    """
-
-    label: str
-    person: str | None = None
-    features: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
-    output: str | None = None
-    kind: Kind | None = None
-    missing: bool = False
-
-    def open(self, path: str | Path) -> Model:
-        """The model in a file, as this setup reads it."""
-        return Model(path, output=self.output, kind=self.kind, classes=self.classes)
 
 
 @dataclass(frozen=True)
@@ -97,12 +64,12 @@ class Table:
         self.path, self.model, self.setup = Path(path), model, setup
         if not self.path.is_file():
             raise InputError(f"there is no file {self.path}")
-        if self.path.suffix.lower() not in ENDINGS:
+        ending = tables.ending(self.path)
+        if ending not in (*tables.ENDINGS, ".npz"):
             raise InputError(f"{self.path} has an unknown ending; use .parquet, .csv or .npz")
-        self._arrays: dict[str, npt.NDArray[Any]] | None = None
-        if self.path.suffix.lower() == ".npz":
-            self._arrays = _arrays(self.path)
-        self.names = list(self._arrays) if self._arrays is not None else _names(self.path)
+        self._arrays = _arrays(self.path) if ending == ".npz" else None
+        self._table = None if ending == ".npz" else tables.open_table(self.path)
+        self.names = list(self._arrays or (self._table and self._table.schema) or ())
         self.kept = [*([setup.person] if setup.person else []), *keep]
         self._by_input = self._inputs()
         for name in (setup.label, *self.kept):
@@ -119,9 +86,11 @@ class Table:
             if self._arrays is not None:
                 yield from self._array_pieces(self._arrays)
                 return
+            assert self._table is not None
             first = 0
             wanted = [n for names in self._by_input.values() for n in names]
-            for frame in _frames(self.path, [*wanted, self.setup.label, *self.kept], strict):
+            wanted += [self.setup.label, *self.kept]
+            for frame in self._table.pieces(wanted, strict=strict, rows=PIECE):
                 yield self._piece(frame, first)
                 first += len(frame)
         except InputError as error:
@@ -206,38 +175,6 @@ class Table:
             columns[self.setup.label] = label
             kept = pl.DataFrame([_series(name, arrays[name][part]) for name in self.kept])
             yield Piece(first, feed, columns, label.values, kept)
-
-
-def _names(path: Path) -> list[str]:
-    if path.suffix.lower() == ".csv":
-        return lines.header(path)
-    with _readable(path):
-        return pl.scan_parquet(path, glob=False).collect_schema().names()
-
-
-def _frames(path: Path, wanted: Sequence[str], strict: bool) -> Iterator[pl.DataFrame]:
-    """Some columns, a piece of rows at a time; one piece at least."""
-    wanted = list(dict.fromkeys(wanted))
-    if path.suffix.lower() == ".csv":
-        for piece in lines.cells(path, wanted, strict=strict):
-            yield from piece.iter_slices(PIECE) if len(piece) else [piece]
-        return
-    table = pl.scan_parquet(path, glob=False).select(wanted)
-    with _readable(path):
-        rows = table.select(pl.len()).collect().item()
-    for first in range(0, rows, PIECE) or [0]:
-        with _readable(path):
-            piece = table.slice(first, PIECE).collect()
-        yield piece
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pl.exceptions.PolarsError, OSError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"cannot read {path}: {first}") from None
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

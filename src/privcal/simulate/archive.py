@@ -123,7 +123,12 @@ def _open(path: Path) -> Any:
     try:
         loaded = np.load(path, allow_pickle=False)
     except Exception as error:
-        raise InputError(f"{path} is not a readable .npz file, or is cut short ({error})") from None
+        # NumPy's own words would advise to load what must not be loaded.
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        raise InputError(
+            f"{path} is not a readable .npz file, or is cut short{why}; an archive of logits is "
+            "wanted, as privcal data pack writes it"
+        ) from None
     if isinstance(loaded, np.ndarray):
         raise InputError(f"{path} is not a readable .npz file: it holds one array without a name")
     return loaded
@@ -132,8 +137,10 @@ def _open(path: Path) -> Any:
 def _member(path: Path, archive: Any, name: str) -> Any:
     try:
         return archive[name]
-    except Exception as error:
-        raise InputError(f"{name} in {path} cannot be read: {error}") from None
+    except Exception:
+        raise InputError(
+            f"{name} in {path} cannot be read: it is damaged, or no array of numbers"
+        ) from None
 
 
 def _classes(path: Path, shift: str) -> int:

@@ -63,6 +63,8 @@ class Results:
     """The variants that were run, in the order of the configuration."""
     results: pl.DataFrame
     exact: pl.DataFrame | None = None
+    missing: tuple[str, ...] = ()
+    """Shifts that are still to come, where the study is not finished; `config` is without them."""
 
     @property
     def dataset(self) -> str:

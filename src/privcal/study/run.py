@@ -36,7 +36,7 @@ from privcal.study.grids import (
 )
 from privcal.study.paper.match import grid_for
 from privcal.study.store import COLUMNS, Config, Done, StudyFolder, in_order
-from privcal.study.workers import work
+from privcal.study.workers import check_script, work
 from privcal.threads import default_threads
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def run(
     progress
         Called with what finished, and how many runs of how many are done.
     """
+    check_script()
     archive = archives if isinstance(archives, Archive) else read_archive(archives)
     if grid is None:
         grid, _ = grid_for(archive)

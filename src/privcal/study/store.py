@@ -15,7 +15,7 @@ from privcal.files import replacing
 from privcal.simulate.measure import Measured
 from privcal.simulate.variants import Variant, with_public
 from privcal.study.exact import EXACT
-from privcal.study.grids import Setting
+from privcal.study.grids import FACTORS, Setting
 from privcal.study.results import Results
 
 if TYPE_CHECKING:
@@ -88,8 +88,10 @@ class StudyFolder:
             before = _json(file)
             if before != facts:
                 changed = sorted(k for k in facts if before.get(k) != facts[k])
+                how = f"{', '.join(changed)} differ{'s' * (len(changed) == 1)}"
+                fixed = "; no trials can be added to a study" * (changed == ["trials"])
                 raise InputError(
-                    f"{path} holds another study ({', '.join(changed)} differ); choose another folder"
+                    f"{path} holds another study ({how}){fixed}; choose another folder"
                 )
         elif path.exists() and any(path.iterdir()):
             raise InputError(f"{path} is not empty and holds no study; choose another folder")
@@ -99,9 +101,7 @@ class StudyFolder:
                 part.write_text(json.dumps(facts, indent=2), "utf-8")
 
     def _part(self, shift: str, label: str) -> Path:
-        return (
-            self.parts / f"{zlib.crc32(shift.encode()):08x}-{zlib.crc32(label.encode()):08x}.json"
-        )
+        return part_of(self.parts, shift, label)
 
     def finished(self, shift: str, variant: Variant | None) -> bool:
         return self._part(shift, Done(shift, variant, [], 0).label).exists()
@@ -138,6 +138,11 @@ class StudyFolder:
         return tables["results"]
 
 
+def part_of(parts: Path, shift: str, label: str) -> Path:
+    """The file of one piece."""
+    return parts / f"{zlib.crc32(shift.encode()):08x}-{zlib.crc32(label.encode()):08x}.json"
+
+
 def in_order(rows: list[dict[str, Any]], config: Config) -> pl.DataFrame:
     """The rows in the order of the configuration, however many processes there were."""
     import polars as pl
@@ -160,7 +165,10 @@ def in_order(rows: list[dict[str, Any]], config: Config) -> pl.DataFrame:
 
 
 def load(folder: str | Path) -> Results:
-    """Read a finished study; a missing, unfinished or damaged one is an `InputError`."""
+    """Read a study; of one that is not finished, the shifts that are.
+
+    A missing or damaged one, and one of which no shift is finished, is an `InputError`.
+    """
     folder = Path(folder)
     file = folder / "study.json"
     if not folder.is_dir():
@@ -169,9 +177,7 @@ def load(folder: str | Path) -> Results:
         raise InputError(f"{folder} holds no study (there is no study.json)")
     config = _config(file)
     if not (folder / "results.parquet").is_file():
-        raise InputError(
-            f"the study in {folder} is not finished; run the same `privcal study run` again to go on"
-        )
+        return _unfinished(folder, config)
     results = _frame(folder / "results.parquet", COLUMNS)
     expected = len(config["shifts"]) * len(config["settings"]) * len(config["methods"])
     cells = results.select("shift", "method").unique().rows()
@@ -192,6 +198,33 @@ def load(folder: str | Path) -> Results:
     exact = folder / "exact.parquet"
     return Results(
         config, _variants(config), results, _exact(exact, config) if exact.is_file() else None
+    )
+
+
+def _unfinished(folder: Path, config: dict[str, Any]) -> Results:
+    """What there is of a study that still runs, or was interrupted: its finished shifts."""
+    import polars as pl
+
+    labels = [*config["methods"], *([] if config["grid"] == FACTORS else [EXACT_FITS])]
+    parts = {
+        shift: [part_of(folder / "parts", shift, label) for label in labels]
+        for shift in config["shifts"]
+    }
+    done = [shift for shift, files in parts.items() if all(file.is_file() for file in files)]
+    if not done:
+        raise InputError(
+            f"the study in {folder} is not finished, and no shift of it is; run the same "
+            "`privcal study run` again to go on"
+        )
+    methods = len(config["methods"])
+    rows = [row for shift in done for file in parts[shift][:methods] for row in _json(file)]
+    exact = [row for shift in done for file in parts[shift][methods:] for row in _json(file)]
+    return Results(
+        {**config, "shifts": done},
+        _variants(config),
+        pl.DataFrame(rows, infer_schema_length=None).select(COLUMNS),
+        pl.DataFrame(exact, infer_schema_length=None) if exact else None,
+        missing=tuple(shift for shift in parts if shift not in done),
     )
 
 

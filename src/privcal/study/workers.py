@@ -10,8 +10,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from privcal.errors import InputError
+
+_IN_SCRIPT = 64
+"""The exit code of a process that met the very call that started it."""
+
 _Task = TypeVar("_Task")
 _Piece = TypeVar("_Piece")
+
+
+def check_script() -> None:
+    """End a process that was started by a script which calls a study outside of any guard.
+
+    Such a process runs the script again, comes to the call, and would start processes in turn.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(_IN_SCRIPT)
 
 
 def work(
@@ -34,6 +48,11 @@ def work(
             try:
                 kind, content = results.get(timeout=1)
             except queue.Empty:
+                if any(w.exitcode == _IN_SCRIPT for w in workers):
+                    raise InputError(
+                        "each process of a study runs the script that calls it: put the call under "
+                        'if __name__ == "__main__": or say jobs=1'
+                    ) from None
                 if not all(w.is_alive() or w.exitcode == 0 for w in workers):
                     raise RuntimeError(
                         "a process of the study died; run it again to go on"

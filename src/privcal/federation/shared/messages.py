@@ -16,7 +16,6 @@ depends on how many numbers were asked for, and on nothing else.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -32,8 +31,7 @@ from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
 from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public_key, seal
 from privcal.federation.shared.signatures import check_signature
-from privcal.queries import parse
-from privcal.question import Question, check_campaign
+from privcal.question import Question, check_campaign, read_question
 
 PROTOCOL_VERSION = 2
 """The version of requests and replies."""
@@ -42,6 +40,8 @@ MAX_MESSAGE = 1_048_576
 MAX_QUESTIONS = 128
 """The longest search asks 101."""
 MAX_LIFETIME = 3600
+MAX_LIFETIME_BY_MAIL = 90 * 24 * 3600
+"""Seconds that a request may hold, over a network and in a file."""
 LIFETIME = 600
 CLOCK_SKEW = 60
 """Seconds that a calibrator's clock may be ahead of a site's."""
@@ -107,7 +107,7 @@ class Request:
             raise InputError("a request must be meant for sites by their names")
         if list(self.sites) != sorted(set(self.sites)):
             raise InputError("the sites of a request must be sorted, each once")
-        for name, least, most in (("issued", 0, 2**53), ("lifetime", 1, MAX_LIFETIME)):
+        for name, least, most in (("issued", 0, 2**53), ("lifetime", 1, MAX_LIFETIME_BY_MAIL)):
             whole(name, getattr(self, name), least, most)
         check_public_key(self.seal)
 
@@ -134,7 +134,7 @@ class Request:
 
     def text(self) -> str:
         """The one spelling of a request, which is what is signed."""
-        questions = [json.loads(question.text()) for question in self.questions]
+        questions = [question.facts() for question in self.questions]
         return canonical.write({"privcal": PROTOCOL_VERSION, **vars(self), "questions": questions})
 
 
@@ -155,13 +155,6 @@ def read_request(text: Any) -> Request:
     if request.text() != text:  # 2 for 2.0, or a parameter left to its default
         raise InputError("a request has one spelling")
     return request
-
-
-def read_question(facts: Any) -> Question:
-    """A question of a request, every part checked."""
-    if not isinstance(facts, dict) or set(facts) != {f.name for f in fields(Question)}:
-        raise InputError("a question has other parts")
-    return Question(**{**facts, "query": parse(facts["query"])})
 
 
 @dataclass(frozen=True)
@@ -205,11 +198,16 @@ class Opened:
 
 
 def open_message(
-    message: Any, root_certificate: str | Path, *, site: str, now: float | None = None
+    message: Any,
+    root_certificate: str | Path,
+    *,
+    site: str,
+    now: float | None = None,
+    longest: int = MAX_LIFETIME,
 ) -> Opened:
     """The signer and the request of a message to `site`; or Refused.
 
-    The code is `version` for a message of another version, `addressee` for one to other sites,
+    It may hold for at most `longest` seconds, as its signer says. The code is `version` for a message of another version, `addressee` for one to other sites,
     `expired` for one of another time, and `bad_request` for everything else. Nothing was charged
     yet, and that a reply can be sealed for the asker has been tried.
     """
@@ -228,6 +226,7 @@ def open_message(
             raise InputError("a message must be signed by a calibrator")
         asker.check(_signed(parts["request"]), parts["signature"])
         request = read_request(parts["request"])
+        whole("lifetime", request.lifetime, 1, longest)
     except Refused:
         raise
     except Exception as error:  # whatever is wrong with a message is the sender's doing

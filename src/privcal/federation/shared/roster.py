@@ -88,6 +88,17 @@ class Card:
         """A card that is signed with the key it shows; whose it is, `verify` tells."""
         return _card(canonical.read(text, MAX_CARD))
 
+    @classmethod
+    def load(cls, path: str | Path) -> Card:
+        """A card from a file that a site sent."""
+        try:
+            with Path(path).open("rb") as file:
+                return cls.read(file.read(MAX_CARD + 2).decode("ascii").removesuffix("\n"))
+        except OSError as error:
+            raise InputError(f"cannot read the card {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise InputError(f"{path} is not a site's card, or damaged: {error}") from None
+
     def verify(self, root_certificate: str | Path, *, server: str | None = None) -> None:
         """InputError unless the authority of this root certificate gave the site its name.
 

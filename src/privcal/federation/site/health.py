@@ -18,6 +18,7 @@ from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
+from privcal.scoring.rows import check_model_file
 
 STALE = 60.0
 """Seconds after which a site that said nothing is taken for dead: it says something every ten."""
@@ -56,6 +57,11 @@ def look(folder: Path) -> list[Sign]:
 def _look_at(population: Population, suffix: str) -> list[Sign]:
     return [
         _sign(f"data{suffix}", _data, population.data),
+        *(
+            []
+            if population.scoring is None
+            else [_sign(f"model{suffix}", lambda _: _model(population), population.data)]
+        ),
         _sign(f"ledger{suffix}", _ledger, population.ledger),
         _sign(f"disk{suffix}", _disk, population.ledger),
     ]
@@ -134,6 +140,12 @@ def _revocations(folder: Path) -> tuple[bool, str]:
 def _data(data: Path) -> tuple[bool, str]:
     readable = os.access(data, os.R_OK)
     return readable, f"{data.name} is there" if readable else f"{data} is missing or cannot be read"
+
+
+def _model(population: Population) -> tuple[bool, str]:
+    assert population.scoring is not None
+    check_model_file(population.scoring.model_file, population.model or "")
+    return True, f"{population.scoring.model_file.name} is the model it was"
 
 
 def _ledger(path: Path) -> tuple[bool, str]:

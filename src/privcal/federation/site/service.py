@@ -25,6 +25,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
 from privcal.federation.shared.certificates import own_name
 from privcal.federation.shared.messages import (
+    MAX_LIFETIME,
     Opened,
     Reply,
     open_message,
@@ -58,6 +59,9 @@ STATUS = "status.json"
 class Service:
     """A site that answers, whatever network brings the messages."""
 
+    longest = MAX_LIFETIME
+    """Seconds that a request may hold."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.name = own_name(self.folder)
@@ -89,7 +93,7 @@ class Service:
         if not self._room.acquire(blocking=False):
             return plain_refusal("busy", text, keys, self.name).encode()
         try:
-            opened = open_message(text, self._root, site=self.name)
+            opened = open_message(text, self._root, site=self.name, longest=self.longest)
             with self._share(opened.asker):
                 reply = self._reply(opened, arrived)
             return seal_reply(reply, opened, keys, self.name).encode()
@@ -209,17 +213,7 @@ class Child:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             self._lines = SimpleQueue()
-            self._process = subprocess.Popen(
-                # -P: nothing is imported from the folder it is started in.
-                [sys.executable, "-P", "-m", "privcal.federation.site.worker", str(self._folder)],
-                cwd=self._folder,
-                env={name: os.environ[name] for name in PASSED if name in os.environ},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                umask=0o077,
-            )
+            self._process = _with_data("worker", self._folder, stdout=subprocess.PIPE)
             reader = threading.Thread(
                 target=_read, args=(self._process, self._lines), daemon=True, name="child"
             )
@@ -242,6 +236,21 @@ class Child:
         process.wait()
 
 
+def _with_data(module: str, folder: Path, stdout: int | None = None) -> subprocess.Popen[str]:
+    """A child that has the data: a module of the site's own installation, and no network."""
+    return subprocess.Popen(
+        # -P: nothing is imported from the folder it is started in.
+        [sys.executable, "-P", "-m", f"privcal.federation.site.{module}", str(folder)],
+        cwd=folder,
+        env={name: os.environ[name] for name in PASSED if name in os.environ},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        text=True,
+        encoding="utf-8",
+        umask=0o077,
+    )
+
+
 def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
@@ -256,7 +265,7 @@ def run(folder: Path) -> None:
     """Be the site, in the foreground, until stopped."""
     from privcal.federation.site.cell import site_cell  # FLARE: other commands need it not
 
-    with _only_one(folder):
+    with only_one(folder, "running.lock"), scoring_ahead(folder.resolve()):
         service = Service(folder)
         cell = site_cell(service.folder, service.answer)
         since: float | None = None
@@ -293,11 +302,25 @@ def _write_status(service: Service, since: float | None) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the site's lock: two processes of one site would push each other out."""
+def scoring_ahead(folder: Path) -> Iterator[None]:
+    """Where the site scores its own table: the child that does so before anybody asks (`ahead`)."""
+    if all(population.scoring is None for population in Site.load(folder).populations):
+        yield
+        return
+    child = _with_data("ahead", folder)
+    try:
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
+@contextlib.contextmanager
+def only_one(folder: Path, name: str) -> Iterator[None]:
+    """Hold a lock of the site: two processes of one site would push each other out."""
     import fcntl
 
-    with (folder / "local" / "running.lock").open("w") as lock:
+    with (folder / "local" / name).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
+from privcal.scores import Scores
+from privcal.scoring import Setup, model_name
+from privcal.scoring.rows import SCORES, ScoredRows
 from privcal.source import Source
 from privcal.sources import warn_of_ids
 
@@ -51,6 +54,25 @@ _MAX_ROWS = """\
 # Declared to everyone: no number of an answer is larger than so many rows could make it.
 max_rows = {max_rows}
 """
+_SCORING = """\
+[populations.scoring]
+# The data are a table: each of its rows is run through this model, alone, and again when the table
+# changes. The model's name above is the SHA-256 of this file: another file is not used.
+model_file = {model_file}
+"""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The model file that scores a population's table, and how the table goes through it."""
+
+    model_file: Path
+    setup: Setup
+
+    def rows(self, table: Data, model: str, local: Path) -> ScoredRows:
+        """The table, as a source opens it; whose rows they are is as its ledger notes it."""
+        setup = replace(self.setup, person=table.person)
+        return ScoredRows(table, self.model_file, model, setup, local / SCORES)
 
 
 @dataclass(frozen=True)
@@ -62,18 +84,39 @@ class Population:
     model: str | None = None
     """The model that these scores are of; None: whichever is asked for."""
     max_rows: int | None = None
+    scoring: Scoring | None = None
+    """Where the data are a table that the site scores itself."""
+    local: Path = Path()
+    """The site's folder for what is its own."""
 
     def source(self, name: str) -> Source:
         """The source that answers. Its rows are not looked at before a question is charged."""
         ledger = Ledger(self.ledger)
+        rows = self._rows(self._noted(ledger))
+        return Source(rows, ledger=ledger, name=name, max_rows=self.max_rows)
+
+    def make_scores(self) -> None:
+        """Score the table as it is now, unless that was done."""
+        rows = self._rows(self._noted(Ledger(self.ledger)))
+        if isinstance(rows, ScoredRows):
+            rows.make()
+
+    def _noted(self, ledger: Ledger) -> Data:
+        """The data, as the ledger notes them."""
         data = Data.at(self.data)
         for note in map(Data.noted, reversed(ledger.notes())):
             if data.same_file(note.path):
-                return Source(note, ledger=ledger, name=name, max_rows=self.max_rows)
+                return note
         raise InputError(
             f"{self.ledger} is not noted for {self.data}; if it holds the same people, say so "
             f"with: privcal ledger attach {self.ledger} {self.data}"
         )
+
+    def _rows(self, data: Data) -> Data | ScoredRows:
+        """These data, or the table in them with the model that scores it."""
+        if self.scoring is None or self.model is None:
+            return data
+        return self.scoring.rows(data, self.model, self.local)
 
 
 @dataclass(frozen=True)
@@ -117,16 +160,31 @@ class Site:
 
 
 def _population(row: dict[str, Any], local: Path, where: str) -> Population:
-    _only(row, ("data", "ledger", "model", "max_rows"), f"{where} [[populations]]")
+    _only(row, ("data", "ledger", "model", "max_rows", "scoring"), f"{where} [[populations]]")
     for name in ("data", "ledger"):
         if not isinstance(row.get(name), str):
             raise InputError(f"{where}: {name} must be a path")
     model = row.get("model")
     if model is not None and (not isinstance(model, str) or not model):
         raise InputError(f"{where}: model must be a name")
+    scoring = None if "scoring" not in row else _scoring(row["scoring"], local, where)
+    if scoring is not None and model is None:
+        raise InputError(f"{where}: a table that is scored needs the name of its model")
     return Population(
-        local / row["data"], local / row["ledger"], model, _max_rows(row.get("max_rows"))
+        local / row["data"],
+        local / row["ledger"],
+        model,
+        _max_rows(row.get("max_rows")),
+        scoring,
+        local,
     )
+
+
+def _scoring(row: Any, local: Path, where: str) -> Scoring:
+    if not isinstance(row, dict) or not isinstance(row.get("model_file"), str):
+        raise InputError(f"{where}: scoring needs a model_file")
+    facts = {name: value for name, value in row.items() if name != "model_file"}
+    return Scoring(local / row["model_file"], Setup.of(facts, where))
 
 
 def name_of(folder: Path) -> str:
@@ -146,13 +204,18 @@ def init(
     model: str | None = None,
     delay: float = DELAY,
     max_rows: int | None = None,
+    scoring: Scoring | None = None,
+    attach_to: Path | None = None,
     warn: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Site:
     """Write a site's settings, make its keys unless it has some, and create its ledger, or take
     the one its data have.
 
     A new ledger needs a policy; `person` is the column of person ids, None protects single rows.
-    The data are checked. Nothing is overwritten.
+    With `scoring` the data are a table, which is scored; `progress` is told how many rows are
+    done, and `attach_to` is the ledger (or its data) that these people have. The data are checked.
+    Nothing is overwritten.
     """
     folder = Path(folder)
     local = folder / "local"
@@ -170,7 +233,8 @@ def init(
     head = _TEMPLATE.format(delay=_delay(delay))
     if has_keys := keys.exist(folder):
         SiteKeys.load(folder)  # say now what is wrong with them, not when there is a ledger
-    text = _settings_of(folder, local / LEDGER, data, policy, person, model, max_rows, warn)
+    given = _Given(data, policy, person, model, max_rows, scoring, attach_to, warn, progress)
+    text = _settings_of(folder, local / LEDGER, given)
     if not has_keys:
         SiteKeys.make(folder)
     _write(settings, head + text)
@@ -203,44 +267,86 @@ def add(
     ledger = next(
         path for index in range(2, 1000) if not (path := local / f"privcal-{index}.ledger").exists()
     )
-    text = _settings_of(site.folder, ledger, data, policy, person, model, max_rows, warn)
+    given = _Given(data, policy, person, model, max_rows, warn=warn)
+    text = _settings_of(site.folder, ledger, given)
     _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
     return Site.load(folder)
 
 
-def _settings_of(
-    folder: Path,
-    new_ledger: Path,
-    data: str | Path,
-    policy: Policy | None,
-    person: str | None,
-    model: str | None,
-    max_rows: int | None,
-    warn: Callable[[str], None] | None,
-) -> str:
+@dataclass(frozen=True)
+class _Given:
+    """What an owner says of data that a site is to answer from."""
+
+    data: str | Path
+    policy: Policy | None
+    person: str | None
+    model: str | None
+    max_rows: int | None
+    scoring: Scoring | None = None
+    attach_to: Path | None = None
+    warn: Callable[[str], None] | None = None
+    progress: Callable[[int], None] | None = None
+
+    def read(self, data: Data, model: str | None, local: Path) -> Scores:
+        """The rows, strictly."""
+        if self.scoring is None or model is None:
+            return data.read(strict=True)
+        rows = self.scoring.rows(data, model, local)
+        return rows.read(strict=True, progress=self.progress)
+
+
+def _settings_of(folder: Path, new_ledger: Path, given: _Given) -> str:
     """The lines of the settings for some data, which are checked, and have a ledger afterwards."""
-    max_rows = _max_rows(max_rows)
-    rows = Data.at(data, person=person)
+    max_rows, scoring = _max_rows(given.max_rows), given.scoring
+    rows = Data.at(given.data, person=given.person)
     ledger = opening.find(rows)
-    _check_ledger(ledger, folder, rows, policy, person)
-    if ledger is not None:
-        rows = next(note for note in opening.notes_of(rows))
-    scores = rows.read(strict=True)
+    attaching = ledger is None and given.attach_to is not None
+    if ledger is None and given.attach_to is not None:
+        ledger = opening.ledger_of(given.attach_to)
+        _check_ledger(ledger, folder, rows, given.policy, None)
+        rows = replace(rows, person=given.person if ledger.unit == "person" else None)
+    else:
+        _check_ledger(ledger, folder, rows, given.policy, given.person)
+        rows = rows if ledger is None else next(note for note in opening.notes_of(rows))
+    model = given.model if scoring is None else model_name(scoring.model_file)
+    _check_model(model, given.policy if ledger is None else ledger.policy)
+    scores = given.read(rows, model, folder / "local")
     if max_rows is not None and len(scores) > max_rows:
-        raise InputError(f"{data} has more rows than the {max_rows:,} declared; declare more")
+        raise InputError(f"{given.data} has more rows than the {max_rows:,} declared; declare more")
     if ledger is None:
-        if warn is not None:
-            warn_of_ids(rows.path, person, None, warn)
+        if given.warn is not None and scoring is None:
+            warn_of_ids(rows.path, given.person, None, given.warn)
         name = name_of(folder)
-        ledger = opening.create(rows, scores, policy, at=new_ledger, name=name, warn=warn)
-    model = model or ledger.policy.model
+        ledger = opening.create(
+            rows, scores, given.policy, at=new_ledger, name=name, warn=given.warn
+        )
+    if attaching:
+        opening.attach(ledger, rows, scores)
+    model = model or ledger.policy.model or scores.model
     own = ledger.path == new_ledger.resolve()
     text = _POPULATION.format(
         data=_quoted(rows.path), ledger=_quoted(new_ledger.name if own else ledger.path)
     )
     if model is not None:
         text += _MODEL.format(model=_quoted(model))
-    return text if max_rows is None else text + _MAX_ROWS.format(max_rows=max_rows)
+    text += "" if max_rows is None else _MAX_ROWS.format(max_rows=max_rows)
+    return text if scoring is None else text + _scoring_text(scoring)
+
+
+def _scoring_text(scoring: Scoring) -> str:
+    text = _SCORING.format(model_file=_quoted(scoring.model_file.resolve()))
+    # JSON's texts, lists of texts and truths are TOML's, too.
+    lines = (f"{name} = {json.dumps(value)}\n" for name, value in scoring.setup.to_dict().items())
+    return text + "".join(lines)
+
+
+def _check_model(model: str | None, policy: Policy | None) -> None:
+    """InputError where the owner's rules are for another model: every question would be refused."""
+    if policy is not None and None not in (policy.model, model) and policy.model != model:
+        raise InputError(
+            f"the policy is for the model {policy.model}, and this one is {model}; change it with "
+            "privcal ledger policy"
+        )
 
 
 def _check_ledger(

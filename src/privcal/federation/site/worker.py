@@ -7,13 +7,14 @@ one after the other, so that a question sent twice finds the answer that is bein
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from privcal.errors import Refused
+from privcal.errors import InputError, Refused
 from privcal.federation.shared.messages import Reply, Request, read_request
 from privcal.federation.site import log
 from privcal.federation.site.settings import Site
@@ -50,13 +51,21 @@ def safely(folder: Path, asker: str, request: Request) -> Reply:
         return Reply(refused=error.code if isinstance(error, Refused) else "unavailable")
 
 
+def _load(folder: Path) -> None:
+    """Import what takes long, before the first question comes."""
+    import opendp.measurements  # noqa: F401
+
+    with contextlib.suppress(InputError, ImportError):  # said to whoever asks
+        if any(population.scoring for population in Site.load(folder).populations):
+            import onnxruntime  # noqa: F401
+
+
 def main(folder: Path) -> None:
     """Answer lines of standard input, one after the other, until it ends."""
     # Whatever a library prints must not come between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import opendp.measurements  # noqa: F401  # takes long: before the first question comes
-
+    _load(folder)
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:

@@ -16,6 +16,8 @@ class Style:
     colour: str
     marker: str
     dashes: str | tuple[int, tuple[int, ...]] = "-"
+    look: int = 0
+    """The same on a page, whose style sheet has a colour for light and one for dark."""
 
     @property
     def line(self) -> dict[str, Any]:
@@ -26,17 +28,18 @@ class Style:
 # Okabe and Ito's colours, told apart by colour-blind readers too. Acc-T is red in the paper;
 # the two that ask nothing are grey and black and dashed.
 FIXED = {
-    "uncalibrated": Style("#7a7a7a", "x", "--"),
-    "one-source-ece": Style("#000000", "o", "--"),
-    "histogram-binning": Style("#56B4E9", "s"),
-    "ece-t": Style("#009E73", "^"),
-    "nll-t": Style("#0072B2", "v"),
-    "acc-t": Style("#D55E00", "D"),
+    "uncalibrated": Style("#7a7a7a", "x", "--", look=0),
+    "one-source-ece": Style("#000000", "o", "--", look=5),
+    "histogram-binning": Style("#56B4E9", "s", look=6),
+    "ece-t": Style("#009E73", "^", look=3),
+    "nll-t": Style("#0072B2", "v", look=1),
+    "acc-t": Style("#D55E00", "D", look=2),
     # Ours, beside the paper's.
-    "one-source": Style("#8A6D3B", "o", "--"),
-    "one-source-nll": Style("#E69F00", "<"),
-    "one-hot-binning": Style("#CC79A7", ">"),
-    "sketch": Style("#882255", "*"),
+    "one-source": Style("#8A6D3B", "o", "--", look=9),
+    "one-source-nll": Style("#E69F00", "<", look=7),
+    "one-hot-binning": Style("#CC79A7", ">", look=8),
+    "sketch": Style("#882255", "*", look=4),
+    "prior": Style("#5F6F12", "", (0, (1, 1)), look=13),  # the sketch's, before any answer
 }
 COLOURS = ("#999933", "#332288", "#44AA99", "#AA4499", "#661100")
 MARKERS = ("<", ">", "*", "P", "d", "X", "p")
@@ -58,6 +61,7 @@ def styles(variants: Sequence[Variant]) -> dict[Variant, Style]:
             COLOURS[index % len(COLOURS)],
             MARKERS[index % len(MARKERS)],
             DASHES[index // len(COLOURS) % len(DASHES)],
+            10 + index % 6,  # those that the style sheet has left
         )
     return {
         v: replace(looks[name], dashes="--") if v.public_rows else looks[name]

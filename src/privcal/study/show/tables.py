@@ -20,7 +20,8 @@ BESIDE = (
     "confidence would make almost zero. AURC: mean error rate of the k most confident rows, over "
     "all k; it knows nothing but their order."
 )
-MARKS = f"Bold: the best method here; {DAGGER}: the best of the paper's six that are here."
+BEST = "Bold: the best method here"
+MARKS = f"{BEST}; {DAGGER}: the best of the paper's six that are here."
 OTHER_HEADINGS = ("median Brier", "mean Brier", "median AURC", "mean AURC")
 OPTION_WORDS = {
     "iterations": "more iterations (K)",
@@ -52,15 +53,16 @@ def overall(results: Results) -> Table:
         (str(v), *_ece(results, v), *_others(results, v)) for v in results.variants
     ]
     best, marked = _best_of_columns(rows)
+    beside = MARKS if results.paper else f"{BEST}."
     return Table(
         "overall",
         f"{results.title}: calibration under differential privacy",
         f"Over {_cells(results)}; the unperturbed scores do not count. Lower is better. "
-        f"{MARKS} {BESIDE}{papers} {results.remark}".rstrip(),
+        f"{beside} {BESIDE}{papers} {_remark(results)}".rstrip(),
         tuple(header),
         tuple(rows),
         best,
-        marked,
+        marked if results.paper else frozenset(),
         groups=(("ECE", len(header) - 5), ("Brier", 2), ("AURC", 2)),
     )
 
@@ -221,10 +223,10 @@ def without_privacy(results: Results) -> Table:
     fits = range(1, 1 + step * len(EXACT))
     groups = [list(fits)[k::step] for k in range(step)]
     groups += [list(range(k, k + len(EXACT))) for k in range(fits.stop, len(header), len(EXACT))]
+    theirs = "; the paper does not say how it split" if reported else ""
     caption = (
-        "ECE of exact fits, without privacy. Ours: fitted to one random half, measured on the "
-        f"other, mean of {HALVES} halvings; the paper does not say how it split. {BESIDE} "
-        f"{results.remark}"
+        f"ECE of exact fits, without privacy: fitted to one random half, measured on the other, "
+        f"mean of {HALVES} halvings{theirs}. {BESIDE} {_remark(results)}"
     ).rstrip()
     return Table(
         "without-privacy",
@@ -254,7 +256,7 @@ def accuracies(results: Results) -> Table:
         (
             "Of the network that is recalibrated; no method here changes it. "
             + ("The paper's is another network of the same kind. " if reported else "")
-            + results.remark
+            + _remark(results)
         ).rstrip(),
         ("shift", "accuracy", "accuracy (paper)", "difference")
         if reported
@@ -339,6 +341,11 @@ def _factor_caption(results: Results, sweep: str, also: str) -> str:
 
 
 # --- small things ------------------------------------------------------------------------
+
+
+def _remark(results: Results) -> str:
+    """What to know beside the paper's figures: nothing, of data that are none of the paper's."""
+    return results.remark if results.paper else ""
 
 
 def _cells(results: Results) -> str:

@@ -1,0 +1,127 @@
+"""`privcal calibrate --answers`: the map of what came back by mail, or the next question."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from privcal.calibrate import SourceDropped
+from privcal.campaign import Campaign, campaign_folder
+from privcal.cli.calibrate_report import report, say_dropped
+from privcal.cli.console import note, plural, show
+from privcal.cli.options import check_page
+from privcal.errors import InputError
+from privcal.files import check_outputs
+from privcal.mail.letters import UNSIGNED
+from privcal.mail.post import MailCampaign, Post, Unsigned, Waiting, find_record
+from privcal.plausible import MAX_SITE_ROWS
+from privcal.plots import check_picture
+
+OPTIONS = {
+    "source", "answers", "question", "out", "min_sources", "max_rows", "sketch", "plot",
+    "html", "as_json",
+}  # fmt: skip
+"""The parameters of `calibrate` that go with --answers; all others the campaign was begun with."""
+
+UNIT = "person, or row where a source has no person ids"
+
+
+def by_mail(
+    context: typer.Context,
+    files: Sequence[Path],
+    question: Path | None,
+    out: Path,
+    min_sources: int,
+    max_rows: int | None,
+    sketch: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Go on with a campaign by mail, as far as its answers go."""
+    given = _options_given(context)
+    answers = _answers(files)
+    check_picture(plot)
+    check_page(html)
+    check_outputs([out, sketch, plot, html], [*answers, question])
+    folder = find_record(answers, Path()) if question is None else campaign_folder(question)
+    campaign = open_record(folder)
+    most = MAX_SITE_ROWS if max_rows is None else max_rows
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SourceDropped)  # said afterwards
+            result, names = campaign.go_on(
+                answers,
+                min_sources=min_sources if "min_sources" in given else None,
+                max_rows=most,
+                warn=note,
+            )
+    except Waiting as waiting:
+        _say_next(campaign.send(waiting), waiting, as_json)
+        return
+    result.map.save(out)
+    if sketch is not None and result.sketch is not None:
+        result.sketch.save(sketch)
+    say_dropped(result)
+    public = getattr(campaign.method(), "public", None)
+    report(result, names, public, out, sketch, plot, html, UNIT, most, as_json)
+
+
+def open_record(folder: Path) -> MailCampaign:
+    """The campaign by mail with its record in this folder."""
+    record = Campaign.resume(folder)
+    post: Post
+    try:
+        kit, asker = record.plan["kit"], str(record.plan["asker"])
+    except KeyError:
+        raise InputError(f"{folder} is not the record of a campaign by mail") from None
+    if kit is None:
+        post = Unsigned(asker.removesuffix(UNSIGNED))
+    else:
+        from privcal.mail.signed import Signed
+
+        post = Signed(Path(kit))
+    return MailCampaign(record, post)
+
+
+def _answers(files: Sequence[Path]) -> list[Path]:
+    """The files of answers; of a folder, all of its own."""
+    found: list[Path] = []
+    for file in files:
+        found += sorted(file.glob("*.json")) if file.is_dir() else [file]
+    if not found:
+        raise InputError("there are no answers: name their files, or the folder they are in")
+    return list(dict.fromkeys(found))
+
+
+def _options_given(context: typer.Context) -> set[str]:
+    """The parameters on the command line; what the campaign was begun with must not be there."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, how in sources.items() if how is not None and how.name == "COMMANDLINE"}
+    for name in sorted(given - OPTIONS):
+        raise InputError(
+            f"--{name.replace('_', '-')} was said when the campaign began: leave it out with "
+            "--answers"
+        )
+    return given
+
+
+def _say_next(path: Path, waiting: Waiting, as_json: bool) -> None:
+    number, names = waiting.round + 1, list(waiting.names)
+    facts = {
+        "map": None,
+        "next": str(path),
+        "round": number,
+        "rounds": waiting.rounds,
+        "sources": names,
+    }
+    show(
+        as_json,
+        facts,
+        f"{path}: question {number} of {waiting.rounds}; no map yet",
+        f"Send it to the {plural(len(names), 'source')} that answered all before: {', '.join(names)}",
+        "Then run the same command with their new answers.",
+    )

@@ -1,0 +1,207 @@
+"""`privcal campaign new`: the first question of a campaign by mail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from privcal import methods
+from privcal.cli.calibrate import (
+    MAX_SOURCES,
+    CampaignName,
+    Epsilon,
+    Event,
+    MethodOptions,
+    Model,
+    PublicRows,
+    RowsPerSource,
+    check_files,
+    flags_of,
+)
+from privcal.cli.console import plural, show
+from privcal.cli.options import Json, LeaveAlone, Unchanged
+from privcal.cli.systems import need_posix
+from privcal.errors import InputError
+from privcal.federation import need_flare
+from privcal.files import check_outputs
+from privcal.mail.post import MailCampaign, Unsigned, Waiting
+from privcal.privacy import approvals
+from privcal.privacy.epsilon import to_nano
+from privcal.question import check_campaign
+from privcal.sources import read_public
+
+if TYPE_CHECKING:
+    from privcal.mail.post import Post
+
+ASKER = "a calibrator"
+SOURCES = 10
+
+MethodName = Annotated[
+    str,
+    typer.Option(
+        help="One of: " + ", ".join(methods.names()) + ". sketch needs one question, a search "
+        "several, each sent when the one before is answered."
+    ),
+]
+
+
+def new(
+    out: Annotated[Path, typer.Option(help="Where to write the question (JSON), to be sent.")],
+    method: MethodName = "sketch",
+    epsilon: Epsilon = 1.0,
+    option: MethodOptions = None,
+    model: Model = None,
+    kit: Annotated[
+        Path | None,
+        typer.Option(help="Sign it: your start-up kit of a federation, with a roster in it."),
+    ] = None,
+    site: Annotated[
+        list[str] | None,
+        typer.Option(help="With --kit: a site to ask, by default all; may be repeated."),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(help="With --kit: for how long it holds.", max=90, min=1)
+    ] = 30,
+    asker: Annotated[
+        str | None, typer.Option(help="Without --kit: who asks, as owners know you.")
+    ] = None,
+    campaign: CampaignName = None,
+    sources: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_SOURCES,
+            help="About how many will answer, by which it is decided how finely to ask; a second "
+            f"question waits for so many. By default the sites that are asked, otherwise {SOURCES}.",
+        ),
+    ] = None,
+    rows_per_person: Annotated[
+        int, typer.Option(min=1, help="How many rows of a person the sources count.")
+    ] = 1,
+    public: PublicRows = None,
+    event: Event = None,
+    rows_per_source: RowsPerSource = None,
+    unchanged: Unchanged = None,
+    leave_alone: LeaveAlone = False,
+    as_json: Json = False,
+) -> None:
+    """Begin a campaign by mail: write the question that each data owner answers with a file.
+
+    Nobody needs a server. Owners answer with `privcal source answer`, and `privcal calibrate
+    --answers` makes the map of what they send back, or the next question. Beside the question is
+    the campaign's record (`.campaign`): keep it until the map is made.
+
+    Examples:
+
+    `privcal campaign new --method sketch --epsilon 1 --asker "Ann, lab.org" --out question.json`
+
+    `privcal campaign new --kit kits/ann@lab.org --model resnet50-v3 --out question.json`
+    """
+    check_files(method, public=public)
+    options = methods.parse_options(method, option or [])
+    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
+    clean = {} if public is None else {"public": read_public(public)}
+    chosen = methods.make(method, **options, **clean)
+    if campaign is not None:
+        check_campaign(campaign)
+    check_outputs([out], [public])
+    post, sites = _post(kit, site, days, asker, model)
+    decided = {
+        "sources": sources or len(sites) or SOURCES,
+        "rows_per_source": rows_per_source,
+    }
+    _check_rounds(chosen, epsilon, rows_per_person, decided, waits=bool(sources or sites))
+    plan = {
+        "method": method,
+        "epsilon": epsilon,
+        "options": {k: v for k, v in chosen.options().items() if k != "public"},
+        "public": None if public is None else str(public.resolve()),
+        "model": model,
+        "campaign": campaign,
+        "asker": post.asker,
+        "kit": None if kit is None else str(kit.resolve()),
+        "rows_per_person": rows_per_person,
+        "decided": decided,
+        "needed": sources or len(sites) or 1,
+    }
+    begun, first = MailCampaign.begin(out, json.loads(json.dumps(plan)), post)
+    _report(begun, first, post, sites, out, as_json)
+
+
+def _check_rounds(
+    method: methods.Method,
+    epsilon: float,
+    rows_per_person: int,
+    decided: dict[str, Any],
+    waits: bool,
+) -> None:
+    """A second question shuts out whoever has not answered the first, so it must be known how many
+    will."""
+    asked = methods.plan(method, to_nano(epsilon), rows_per_person, **decided)
+    rounds = 1 + max((round for round, _, _ in asked), default=0)
+    if rounds > 1 and not waits:
+        raise InputError(
+            f"{method.name} asks {rounds} times, each time those alone who answered before: say "
+            "with --sources how many will answer, or use a method that asks once, like sketch"
+        )
+
+
+def _post(
+    kit: Path | None, sites: list[str] | None, days: int, asker: str | None, model: str | None
+) -> tuple[Post, tuple[str, ...]]:
+    if kit is None:
+        if sites:
+            raise InputError("--site is for signed questions: give --kit")
+        return Unsigned(asker or ASKER), ()
+    if asker is not None:
+        raise InputError("the kit says who asks: leave --asker out")
+    if model is None:
+        raise InputError("a signed campaign names its model: give --model")
+    need_posix()
+    need_flare()
+    from privcal.mail.signed import Signed
+
+    signed = Signed(kit, sites, days)
+    return signed, signed.sites
+
+
+def _report(
+    begun: MailCampaign,
+    first: Waiting,
+    post: Post,
+    sites: tuple[str, ...],
+    out: Path,
+    as_json: bool,
+) -> None:
+    numbers = sum(question.query.length for question in first.questions)
+    total = sum(question.nano_epsilon for question in first.plan)
+    digest = approvals.digest(post.asker, first.plan)
+    whom = f"Send it to {', '.join(sites)}" if sites else "Send it to the owners"
+    facts = {
+        "question": str(out),
+        "campaign": begun.name,
+        "asker": post.asker,
+        "sites": list(sites),
+        "rounds": first.rounds,
+        "numbers": numbers,
+        "epsilon": total / 10**9,
+        "digest": digest,
+        "record": str(begun.folder),
+    }
+    show(
+        as_json,
+        facts,
+        f"{out}: question 1 of {first.rounds} of campaign {begun.name}, by {post.asker}; the campaign "
+        f"costs epsilon {total / 10**9:g} at each source, and this question brings back "
+        f"{plural(numbers, 'number')}",
+        f"digest of the questions: {digest}",
+        f"{whom}; each answers with: privcal source answer DATA {out.name} "
+        f"{'--kit KIT ' if sites else ''}--out answer.json"
+        + (", or unattended with: privcal site watch KIT FOLDER" if sites else ""),
+        "Then: privcal calibrate --answers answers/*.json --out map.json",
+        f"Keep {begun.folder} until then.",
+    )

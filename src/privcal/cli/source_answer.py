@@ -1,0 +1,154 @@
+"""`privcal source answer`: an owner's answer to a question that came by mail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from privcal.cli.console import note, plural, say, show
+from privcal.cli.ledger import read_list
+from privcal.cli.options import Json, LedgerFolder, SourceColumn, SourceList
+from privcal.cli.systems import need_posix
+from privcal.documents import write_document
+from privcal.errors import InputError, Refused
+from privcal.federation import need_flare
+from privcal.files import check_outputs
+from privcal.mail import letters
+from privcal.mail.answering import Asked, preview
+from privcal.mail.letters import Given, Letter
+from privcal.privacy.epsilon import from_nano
+from privcal.source import Source
+from privcal.sources import open_sources
+
+
+def answer(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The scores; they have a ledger.")],
+    question: Annotated[
+        Path, typer.Argument(metavar="QUESTION.json", help="What a calibrator sent.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the answer (JSON), to be sent back.")],
+    kit: Annotated[
+        Path | None,
+        typer.Option(help="For a signed question: your site's start-up kit. The answer is sealed."),
+    ] = None,
+    source_column: SourceColumn = None,
+    source_list: SourceList = None,
+    ledger_dir: LedgerFolder = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Answer without being asked.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a question that came by mail: first see what it asks, then say yes or no.
+
+    The data's ledger is charged before anything is drawn, by the owner's rules in it. The answer
+    holds noisy numbers, and nothing of a row. The same question again gives the same answer, free.
+
+    Example: `privcal source answer hospital.parquet question.json --out answer.json`
+    """
+    check_outputs([out], [data, question, source_list])
+    document = letters.read_file(question, letters.QUESTION_FORMAT)
+    asked, write = _open(question, document, kit)
+    if kit is not None and source_column is not None:
+        raise InputError("a site answers for itself: leave --source-column out")
+    sources = open_sources(
+        [data],
+        source_column=source_column,
+        source_names=read_list(source_list),
+        ledger_dir=ledger_dir,
+        tell=note,
+    )
+    check_outputs([out], [source.ledger.path for source in sources])
+    refused = _check(asked, sources)
+    for source in sources:
+        say(as_json, *map(Text, preview(asked, source)), "")
+    if not yes and not _confirmed():
+        for source in sources:
+            source.release(asked.campaign, asked.asker)
+        show(as_json, {"answered": False}, "not answered; nothing was charged")
+        raise typer.Exit(1)
+    given = [asked.answer(source) for source in sources]
+    write_document(out, write(given))
+    facts = {
+        "answered": True,
+        "out": str(out),
+        "asker": asked.asker,
+        "signed": asked.signed,
+        "campaign": asked.campaign,
+        "epsilon": from_nano(asked.nano),
+        "sources": [one.source for one in given],
+        "refused": refused,
+    }
+    show(as_json, facts, f"{plural(len(given), 'answer')} written to {out}: send it back")
+
+
+Write = Callable[[Sequence[Given]], dict[str, Any]]
+
+
+def _open(path: Path, document: dict[str, Any], kit: Path | None) -> tuple[Asked, Write]:
+    """What a question asks, and what makes the answer's document."""
+    if "messages" in document:
+        if kit is None:
+            raise InputError(f"{path} is signed: give your site's start-up kit with --kit")
+        return _open_signed(path, document, kit)
+    if kit is not None:
+        raise InputError(f"{path} is not signed, so a kit says nothing of it: leave --kit out")
+    try:
+        letter = Letter.read(document)
+    except InputError as error:
+        raise InputError(f"{path} cannot be used as question: {error}") from None
+
+    def write(given: Sequence[Given]) -> dict[str, Any]:
+        answers = [one.document for one in given]
+        return letters.answer_document(document, letter.campaign, answers=answers)
+
+    return Asked.by(letter), write
+
+
+def _open_signed(path: Path, document: dict[str, Any], kit: Path) -> tuple[Asked, Write]:
+    need_posix()
+    need_flare()
+    from privcal.federation.shared import revocations
+    from privcal.federation.shared.certificates import own_name
+    from privcal.federation.shared.kit import ROOT
+    from privcal.mail.signed import open_letter, sealed_answer
+
+    site = own_name(kit)
+    try:
+        opened = open_letter(document, kit / "startup" / ROOT, site)
+    except InputError as error:
+        raise InputError(f"{path} cannot be used as question: {error}") from None
+    if revocations.load(kit).refuses(opened[0].asker, opened[0].fingerprint):
+        raise Refused("revoked")
+    offer, *questions = [one.request.questions for one in opened]
+
+    def write(given: Sequence[Given]) -> dict[str, Any]:
+        [one] = given
+        return sealed_answer(document, opened, one, kit, site)
+
+    asked = tuple(question for one in questions for question in one)
+    return Asked(opened[0].asker, offer, asked, signed=True), write
+
+
+def _check(asked: Asked, sources: list[Source]) -> dict[str, str]:
+    """Take those out of `sources` that refuse, and tell why; Refused where all do."""
+    refused: dict[str, str] = {}
+    for source in list(sources):
+        try:
+            asked.check(source)
+        except Refused as problem:
+            if len(sources) == 1:
+                raise
+            sources.remove(source)
+            refused[source.name or "unnamed"] = problem.code
+            note(f"{source.name} refuses: {problem}")
+    return refused
+
+
+def _confirmed() -> bool:
+    if not sys.stdin.isatty():
+        raise InputError("there is nobody to ask here; say --yes to answer it")
+    return typer.confirm("Answer it?", err=True)

@@ -1,0 +1,125 @@
+"""`privcal score`, as its users type it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install privcal[onnx]")
+pytest.importorskip("onnx")
+
+import privcal
+from privcal.scoring import model_name
+from tests.scoring import parts
+from tests.scoring.test_model import PLAIN
+
+FEATURES = ("--features", ",".join(parts.FEATURES))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return parts.save(tmp_path / "model.onnx", parts.net(PLAIN))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = parts.frame(parts.numbers(25), np.arange(25) % 3)
+    rows.with_columns(hospital=pl.lit("Süd")).write_parquet(tmp_path / "visits.parquet")
+    return tmp_path / "visits.parquet"
+
+
+def test_a_table_becomes_scores_that_a_calibration_reads(
+    run: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores.parquet"
+    args = ("score", model, table, "--label", "y", "--person", "pid", *FEATURES)
+    code, said, err = run(*args, "--keep", "hospital", "--out", out, "--json")
+    assert code == 0, err
+    assert json.loads(said) == {
+        "model": model_name(model),
+        "kind": "probabilities",
+        "classes": ["0", "1", "2"],
+        "tables": [{"table": str(table), "out": str(out), "rows": 25, "left_out": 0}],
+    }
+    assert pl.read_parquet(out)["hospital"].unique().to_list() == ["Süd"]
+    result = tmp_path / "map.json"
+    code, said, err = run(
+        *("calibrate", out, "--new-ledger", "--person", "person", "--method", "sketch"),
+        *("--epsilon", 1, "--out", result),
+    )
+    assert code == 0, err
+    assert privcal.load_map(result).provenance["model"] == model_name(model)
+
+
+def test_several_tables_go_into_a_folder(
+    run: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    pl.read_parquet(table).write_csv(tmp_path / "ward.csv")
+    args = ("score", model, table, tmp_path / "ward.csv", "--label", "y", "--per-row", *FEATURES)
+    code, _, err = run(*args, "--out", tmp_path / "scores")
+    assert (code, "there is no folder" in err) == (2, True)
+    (tmp_path / "scores").mkdir()
+    code, _, err = run(*args, "--out", tmp_path / "scores")
+    assert code == 0, err
+    one, other = (pl.read_parquet(tmp_path / "scores" / f"{n}.parquet") for n in ("visits", "ward"))
+    assert one.equals(other)
+    code, _, err = run(*args[:2], table, table, *args[4:], "--out", tmp_path / "scores")
+    assert (code, "would be written twice" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--out", "visits.parquet"), "is an input; choose another name for the output"),
+        (("--out", "model.onnx"), "is an input; choose another name for the output"),
+        (("--out", "scores.xlsx"), "has an unknown ending; use .parquet or .csv"),
+        (("--out", "s.csv", "--person", "pid"), "say whom a row is about"),
+        (("--out", "s.csv", "--keep", "y2"), "has no column y2; it has f0"),
+        (("--out", "s.csv", "--as", "odds"), "--as must be one of logits, probabilities"),
+        (("--out", "s.csv", "--output", "z"), "the model has no output 'z'; it has y"),
+        (
+            ("--out", "s.csv", "--classes", "a,b,c"),
+            "y of row 0 is '0', not one of the classes a, b, c",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing_behind(
+    run: Any,
+    model: Path,
+    table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    code, said, err = run(
+        "score", "model.onnx", "visits.parquet", "--label", "y", "--per-row", *FEATURES, *more
+    )
+    assert (code, said) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_malformed_rows_stop_it_or_are_left_out_and_counted(
+    run: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(table)
+    rows.with_columns(y=pl.when(pl.int_range(25) == 3).then(8).otherwise("y")).write_parquet(table)
+    args = ("score", model, table, "--label", "y", "--per-row", *FEATURES, "--out")
+    code, _, err = run(*args, tmp_path / "s.csv")
+    assert code == 2
+    assert "visits.parquet: y of row 3 is '8', not one of the classes 0, 1, 2" in err
+    code, said, err = run(*args, tmp_path / "s.csv", "--skip-malformed")
+    assert code == 0
+    assert "24 rows written to" in said
+    assert "1 malformed row left out" in said
+    assert "a CSV cannot say which model its scores are of" in err
+    assert len(privcal.read_scores(tmp_path / "s.csv")) == 24
