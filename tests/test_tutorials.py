@@ -72,6 +72,40 @@ def test_a_vision_model_under_corruption(follow: Any) -> None:
     assert (folder / "calibrated.parquet").exists()
 
 
+def test_a_risk_model_across_hospitals(follow: Any) -> None:
+    """Thirty tables and a scikit-learn model become a calibrated ONNX file and a page, in nine commands."""
+    pytest.importorskip("skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'privcal[onnx]'")
+    assert sum(line.startswith("privcal ") for line in shell_lines("icu")) < 10
+    folder = follow("icu")
+    assert len([*(folder / "hospitals").glob("*.parquet")]) == 30
+
+    map = privcal.load_map(folder / "risk.json")
+    truth = privcal.read_scores(folder / "truth-scores.parquet")
+    before, after = (privcal.evaluate(truth, m, event=1).risk for m in (None, map))
+    assert before.observed_expected < 0.7
+    assert 0.85 < after.observed_expected < 1.15
+    assert after.brier_risk < before.brier_risk
+
+    rows = pl.read_parquet(folder / "truth.parquet").head(500)
+    session = onnxruntime.InferenceSession(str(folder / "calibrated.onnx"))
+    given = {i.name: rows[i.name].to_numpy()[:, None] for i in session.get_inputs()}
+    [risk] = session.run(["calibrated_risk"], given)
+    expected = map.predict_proba(truth.take(np.arange(500)))[:, 1]
+    assert np.allclose(np.ravel(risk), expected, atol=1e-6)
+
+    for page in ("office.html", "result.html", "ledger.html"):
+        text = (folder / page).read_text("utf-8")
+        assert "Content-Security-Policy" in text
+    assert "ann@lab.org" in (folder / "office.html").read_text("utf-8")
+
+
+def shell_lines(name: str) -> list[str]:
+    page = f"docs/tutorials/{name}.md"
+    found = [block for block in blocks(page, PAGES[page]) if block.language == "sh"]
+    return [line.strip() for block in found for line in block.code.splitlines()]
+
+
 def test_the_confidence_of_a_language_model(follow: Any) -> None:
     folder = follow("language")
     truth = privcal.read_scores(folder / "truth.csv")
