@@ -23,8 +23,9 @@ EXTRAS = {
     "sklearn.py": "sklearn",
     "onnx": "onnx",
     "scoring": "onnxruntime",
+    "serving.md": "torch",
 }
-"""Packages that cannot be imported without a library that is optional."""
+"""Packages that cannot be imported, and pages that cannot be run, without an optional library."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

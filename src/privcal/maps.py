@@ -792,9 +792,6 @@ def _registered(kind: Any) -> type[Map] | None:
 
 # --- confidence and probabilities ------------------------------------------------------------
 
-_FARTHEST = np.finfo(np.float64).min
-"""Stands for a logit less the top one that is −∞, the difference being beyond the largest double."""
-
 
 def log_odds(outputs: Outputs, temperature: float, *, of: int | None = None) -> FloatArray:
     """The score (n,) of each row; that of class `of` where one is given (see `privcal.kernel`)."""
@@ -834,11 +831,13 @@ def _others(outputs: Outputs, rows: slice, chosen: IntArray, p: FloatArray) -> F
     That one has 1, the chosen class 0. Returns the sums, each at least 1: however far the
     others are behind, they keep their shares among themselves.
     """
-    outputs.shifted(rows, p)
+    if outputs.kind == "logits":
+        np.copyto(p, outputs.array[rows], casting="same_kind")
+    else:
+        outputs.shifted(rows, p)
     one = np.arange(len(p)), chosen
-    np.maximum(p, _FARTHEST, out=p)
     p[one] = -np.inf
-    p -= p.max(axis=1, keepdims=True)
+    p -= p.max(axis=1)[:, None]
     np.exp(p, out=p)
     return np.asarray(row_sums(p))
 

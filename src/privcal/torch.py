@@ -87,7 +87,8 @@ class MapModule(nn.Module):  # type: ignore[misc]
         predicted = x.argmax(dim=1, keepdim=True) == classes
         logits = x.clamp(min=self.least).log() if self.probabilities else x
         top = torch.where(predicted, logits, torch.zeros_like(logits)).sum(dim=1, keepdim=True)
-        p, confidence = self.map((logits - top).clamp(min=self.farthest), predicted)
+        z = (logits - top).clamp(min=self.farthest)
+        p, confidence = self.map(z, logits, predicted)
         return p, confidence
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -95,7 +96,7 @@ class MapModule(nn.Module):  # type: ignore[misc]
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
 
-# --- kinds of maps: from logits less the top one, and whether each class is predicted ---------------------
+# --- kinds of maps: from logits less the top one, logits, and which class is predicted -------------------
 
 
 class _Temperature(nn.Module):  # type: ignore[misc]
@@ -103,7 +104,7 @@ class _Temperature(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.register_buffer("temperature", _double(map.temperature))
 
-    def forward(self, z: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, logits: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         p = torch.softmax(z / self.temperature, dim=1)
         confidence = _at(p, predicted)
         return _on_top(p, confidence, predicted), confidence
@@ -115,11 +116,11 @@ class _Bins(nn.Module):  # type: ignore[misc]
         values = [np.nan if value is None else value for value in map.values]
         self.register_buffer("values", _double(values))
 
-    def forward(self, z: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, logits: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         own = 1 / z.exp().sum(dim=1)
         bins = self.values.size(0)
         binned = self.values[(own.detach() * bins).long().clamp(max=bins - 1)]
-        return _spread(z, torch.where(binned.isnan(), own, binned), predicted)
+        return _spread(logits, torch.where(binned.isnan(), own, binned), predicted)
 
 
 class _Curve(nn.Module):  # type: ignore[misc]
@@ -129,9 +130,9 @@ class _Curve(nn.Module):  # type: ignore[misc]
         self.register_buffer("scores", _double(map.scores))
         self.register_buffer("log_odds", _double(map.log_odds))
 
-    def forward(self, z: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, logits: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         s = _compress(_log_odds(z, predicted, self.temperature), self.scores[-1])
-        return _spread(z, torch.sigmoid(_lines(s, self.scores, self.log_odds)), predicted)
+        return _spread(logits, torch.sigmoid(_lines(s, self.scores, self.log_odds)), predicted)
 
 
 class _Risk(nn.Module):  # type: ignore[misc]
@@ -142,13 +143,13 @@ class _Risk(nn.Module):  # type: ignore[misc]
         self.register_buffer("log_odds", _double(map.log_odds))
         self.register_buffer("event", torch.tensor(map.event))
 
-    def forward(self, z: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, logits: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         event = (torch.arange(z.size(1), device=z.device) == self.event).expand_as(z)
         s = _log_odds(z, event, self.temperature) + _at(z, event) / self.temperature
         s = _compress(_told_apart(s), self.scores[-1])
         s = -_compress(-s, -self.scores[0])
         risk = torch.sigmoid(_lines(s, self.scores, self.log_odds))
-        share = torch.softmax(z.masked_fill(event, -torch.inf), dim=1)
+        share = torch.softmax(logits.masked_fill(event, -torch.inf), dim=1)
         rest = (1 - risk).unsqueeze(1)
         p = torch.where(event, risk.unsqueeze(1), share * rest)
         return p, p.amax(dim=1)
@@ -164,14 +165,14 @@ class _Offsets(nn.Module):  # type: ignore[misc]
         self.register_buffer("corrected", _double(map.corrected))
         self.register_buffer("corrected_log_odds", _double(map.corrected_log_odds))
 
-    def forward(self, z: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, logits: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         s = _log_odds(z, predicted, self.temperature)
         s = torch.minimum(torch.maximum(s, self.scores[0]), self.scores[-1])
         offset = (predicted.double() * self.offsets).sum(dim=1)
         s = _lines(s, self.scores, self.log_odds) + offset
         s = _compress(s, self.corrected[-1])
         odds = _lines(s, self.corrected, self.corrected_log_odds)
-        return _spread(z, torch.sigmoid(odds), predicted)
+        return _spread(logits, torch.sigmoid(odds), predicted)
 
 
 _MODULES: dict[type[Map], Callable[[Any], nn.Module]] = {
@@ -217,10 +218,10 @@ def _lines(s: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return y[left] + slope[left] * (s - x[left])
 
 
-def _spread(z: Tensor, confidence: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-    if z.size(1) == 1:
-        return torch.ones_like(z), confidence
-    share = torch.softmax(z.masked_fill(predicted, -torch.inf), dim=1)
+def _spread(logits: Tensor, confidence: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    if logits.size(1) == 1:
+        return torch.ones_like(logits), confidence
+    share = torch.softmax(logits.masked_fill(predicted, -torch.inf), dim=1)
     rival = share.amax(dim=1)
     c = torch.maximum(confidence, rival / (1 + rival))
     p = share * (1 - c).unsqueeze(1)

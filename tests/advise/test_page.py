@@ -148,6 +148,7 @@ def test_the_sliders_lead_to_what_was_simulated(tab: Browser, page: Path, plan: 
     [spot] = [
         s for s in around.spots if (s.samples, s.point.sources, s.point.epsilon) == (10, 40, 0.7)
     ]
+    assert tab.text("h1") == "A plan: 40 sources of 10 rows, ε = 0.7 at each"
     assert tab.text("#recommendation") == spot.recommendation
     assert tab.text("#enough") == spot.enough.sentence
     assert "At ε = 0.7" in tab.text("#odds")

@@ -485,7 +485,10 @@ def test_source_check_explains_what_can_leave(run: Any, table: Path, tmp_path: P
     code, stdout, _ = run("source", "check", table, "--policy", tmp_path / "p.toml", "--json")
     assert code == 0
     said = json.loads(stdout)
-    assert "60 rows of 30 persons; at most 2 of each person count, so 60 rows" in said["summary"][0]
+    assert (
+        "60 rows of 30 persons; of each person at most 2 rows count, 60 in all"
+        in said["summary"][0]
+    )
     assert [q["kind"] for q in said["queries"]] == ["gap", "nll"]
     assert [q["sensitivity"] for q in said["queries"]] == [2, 20]
     assert said["queries"][0]["noise"] == pytest.approx(np.sqrt(2) * 2 / 0.5)

@@ -54,6 +54,12 @@ CHARTS = {
             Series("before", TENTHS, TENTHS, tuple(t - 0.04 for t in TENTHS), tuple(t + 0.04 for t in TENTHS), "points"),
         ),
     ),
+    "a narrow log axis": replace(
+        CHART,
+        y=Axis("Brier", log=True),
+        series=(Series("a", (1.0, 2.0), (0.22, 0.31)),),
+        height=170,
+    ),
     "one value": replace(CHART, series=(Series("a", (1.0,), (0.5,)),)),
     "nothing at all": replace(CHART, series=()),
     "a smooth curve below zero": replace(

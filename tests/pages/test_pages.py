@@ -9,10 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privcal import pages
 from privcal.pages import Axis, Chart, Section, Series, tag
 from privcal.pages.html import document
+from privcal.pages.scales import Scale
 from privcal.pages.shell import SCRIPTS, resource
 from tests.support.html import read
 
@@ -98,6 +101,23 @@ def test_nothing_of_ours_ends_its_element_or_names_an_address(name: str) -> None
 def test_attributes_that_act_cannot_be_made(attribute: str) -> None:
     with pytest.raises(ValueError, match=r"attribute|no name"):
         tag("p", **{attribute: "x"})
+
+
+@given(
+    st.floats(1e-6, 1e6), st.floats(1.001, 1e6), st.booleans(), st.integers(2, 12), st.booleans()
+)
+def test_an_axis_has_ticks_in_order_that_are_told_apart(
+    low: float, times: float, log: bool, most: int, ends: bool
+) -> None:
+    scale = Scale.of([low, low * times], 0, 100, log=log, most=most, round_ends=ends)
+    values, said = zip(*scale.ticks, strict=True)
+    assert list(values) == sorted(values)
+    assert len(set(said)) == len(said)
+    assert 1 <= len(said) <= 3 * most + 1
+    for value, text in scale.ticks:
+        assert float(text.replace(",", "")) == pytest.approx(value, rel=1e-3)
+        assert -0.01 <= scale(value) <= 100.01
+    assert scale(low) < scale(low * times)
 
 
 def test_a_page_is_written_whole(tmp_path: Path) -> None:

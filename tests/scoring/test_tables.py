@@ -113,6 +113,16 @@ def test_blank_cells_go_to_a_model_that_fills_them_in_only_where_that_is_said(
         setup = Setup("y", "pid", parts.FEATURES, missing=True)
         got = parts.scores(model, table, setup).select("probability_0", "probability_1").to_numpy()
         np.testing.assert_allclose(got, estimator.predict_proba(x), atol=1e-6)
+    for word in ("?", " NA ", "NaN"):
+        texts = frame.with_columns(pl.col("f2").cast(pl.String).fill_null(word))
+        table = write(texts, tmp_path / "table.csv")
+        with pytest.raises(InputError, match="f2 of row 5 is missing"):
+            parts.scores(model, table)
+        got = parts.scores(model, table, setup).select("probability_0", "probability_1").to_numpy()
+        np.testing.assert_allclose(got, estimator.predict_proba(x), atol=1e-6)
+    write(frame.with_columns(pl.col("f2").cast(pl.String).fill_null("x")), table)
+    with pytest.raises(InputError, match="f2 of row 5 is 'x', not a number"):
+        parts.scores(model, table, setup)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])

@@ -56,6 +56,8 @@ function show() {
     input(name).setAttribute("aria-valuetext", said);
   }
   const spot = spotAt(at);
+  const [rows, sources, epsilon] = AXES.map((name) => number(plan[name][at[name]]));
+  document.querySelector("h1").textContent = `A plan: ${sources} sources of ${rows} rows, ε = ${epsilon} at each`;
   document.getElementById("recommendation").replaceChildren(el("strong", null, spot.recommendation));
   const enough = document.getElementById("enough");
   enough.textContent = spot.enough;

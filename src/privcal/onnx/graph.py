@@ -117,6 +117,7 @@ class Rows:
         shape = part.op("Shape", logits)
         self.classes = part.op("Gather", shape, part.number([1], np.int64))
         self.is_predicted = self.one_hot(part.vector(self.predicted))
+        self.logits = logits
         z = part.op("Sub", logits, part.along_row("ReduceMax", logits))
         self.z = part.op("Max", z, part.number(-LARGEST))  # a difference beyond the largest number
 
@@ -157,7 +158,7 @@ class Rows:
 
     def others(self, chosen: str) -> tuple[str, str]:
         """`privcal.maps._others`: the classes beside the strongest one but the chosen, and their sum."""
-        z = self.part.op("Where", chosen, self.part.number(-LARGEST), self.z)
+        z = self.part.op("Where", chosen, self.part.number(-LARGEST), self.logits)
         z = self.part.op("Sub", z, self.part.along_row("ReduceMax", z))
         p = self.without(chosen, self.part.op("Exp", z))
         return p, self.part.along_row("ReduceSum", p)

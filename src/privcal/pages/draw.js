@@ -83,7 +83,10 @@ function logTicks(low, high, most) {
     if (fewer.length > 1) found = fewer;
     if (found.length <= most) break;
   }
-  if (!found.length) return linearTicks(low, high, stepOf(low, high, most));
+  if (!found.length) {
+    const tried = [1, 2, 3].map((k) => linearTicks(low, high, stepOf(low, high, most * k)));
+    return tried.find((ticks) => ticks.length > 1) ?? [];
+  }
   return found.map((v) => [v, shown(v, null)]);
 }
 

@@ -100,8 +100,9 @@ def log_ticks(low: float, high: float, most: int) -> tuple[tuple[float, str], ..
         found = fewer if len(fewer) > 1 else found
         if len(found) <= most:
             break
-    if not found:  # less than from one of these to the next
-        return linear_ticks(low, high, step_of(low, high, most))
+    if not found:  # less than from one of these to the next: as on a line, at least two
+        tried = (linear_ticks(low, high, step_of(low, high, most * k)) for k in (1, 2, 3))
+        return next((ticks for ticks in tried if len(ticks) > 1), ())
     return tuple((v, shown(v, None)) for v in found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from privcal.pages.html import Html, Node, join, tag
@@ -90,7 +91,11 @@ def said(value: Cell, digits: int = 4) -> Node:
     return "∞" if value == float("inf") else f"{value:.{digits}f}"
 
 
+_FIGURE = re.compile(r"[<>≈−+-]?[\d.,]+ ?%?( ?[–/→] ?[\d.,]+ ?%?)?")
+"""A number, a range or a pair of them, as text."""
+
+
 def _is_figures(cells: Sequence[Cell]) -> bool:
-    return any(isinstance(c, (int, float)) for c in cells) and not any(
-        isinstance(c, str) for c in cells
-    )
+    """Whether a column is set to the right and never broken."""
+    said = [c for c in cells if c is not None and c != ""]
+    return bool(said) and all(_FIGURE.fullmatch(c) if isinstance(c, str) else True for c in said)

@@ -25,7 +25,7 @@ SMALL = 170
 def explorer(document: Mapping[str, Any]) -> Html:
     """One large picture, with what to choose above it."""
     chart = chart_of(document, *_first(document))
-    unchosen = tag("div", legend(chart), class_="no-js")
+    unchosen = tag("div", legend(chart), class_="no-js printed")
     return join(_controls(document), lines(chart), unchosen)
 
 
@@ -124,7 +124,7 @@ def chart_of(document: Mapping[str, Any], shift: int, sweep: str, measure: str) 
 
 
 def small_charts(document: Mapping[str, Any], sweep: str, measure: str) -> list[Chart]:
-    """Every shift, on one scale, so that they can be compared."""
+    """Every shift, the ECE on one scale, so that they can be compared."""
     first = int(document["mean"])
     large = [chart_of(document, i, sweep, measure) for i in range(first, len(document["shifts"]))]
     found = [y for chart in large for series in chart.series for y in series.y if y is not None]

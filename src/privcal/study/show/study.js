@@ -31,12 +31,13 @@ function chartOf(shift, small) {
 function show() {
   const [large] = document.querySelectorAll("#explorer figure.chart");
   update(large, chartOf(Number(input("shift").value), false));
-  // The small ones on one scale, so that they can be compared.
+  // Small ones of the ECE on one scale, to be compared; of the others each on its own, as their
+  // height tells how hard a shift is more than what a method does.
   const figures = [...document.querySelectorAll("#every-shift figure.chart")];
   const charts = figures.map((_, i) => chartOf(i + (study.mean ? 1 : 0), true));
   const found = charts.flatMap((chart) => chart.series).flatMap((s) => s.y).filter((y) => y !== null);
   charts.forEach((chart, i) => {
-    if (found.length) Object.assign(chart.y, { low: Math.min(...found), high: Math.max(...found) });
+    if (found.length && input("measure").value === "ece") Object.assign(chart.y, { low: Math.min(...found), high: Math.max(...found) });
     update(figures[i], chart);
   });
 }

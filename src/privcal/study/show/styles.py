@@ -39,7 +39,7 @@ FIXED = {
     "one-source-nll": Style("#E69F00", "<", look=7),
     "one-hot-binning": Style("#CC79A7", ">", look=8),
     "sketch": Style("#882255", "*", look=4),
-    "prior": Style("#5F6F12", "", (0, (1, 1)), look=13),  # the sketch's, before any answer
+    "prior": Style("#9B2D3F", "", (0, (1, 1)), look=12),  # the sketch's, before any answer
 }
 COLOURS = ("#999933", "#332288", "#44AA99", "#AA4499", "#661100")
 MARKERS = ("<", ">", "*", "P", "d", "X", "p")
