@@ -19,6 +19,7 @@ from privcal.torch import MapModule  # noqa: E402
 from tests.support.every_map import every_map, hard_logits, hard_probabilities  # noqa: E402
 
 NAMES = sorted(every_map(2))
+EACH_KIND = ["bins", "curve", "offsets", "risk", "warm"]
 
 
 def agree(map: Any, module: Any, rows: Any, **scores: Any) -> None:
@@ -57,7 +58,7 @@ def test_one_class_is_certain(name: str) -> None:
     agree(map, MapModule(map), rows, logits=rows.numpy())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH_KIND)
 def test_gradients_are_those_of_small_differences(name: str) -> None:
     rng = np.random.default_rng(5)
     rows = torch.tensor(rng.normal(0, 2, (6, 4)), requires_grad=True)
@@ -93,7 +94,7 @@ def test_what_a_map_is_made_of_is_saved_and_loaded_and_stays_double() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH_KIND)
 def test_a_module_can_be_scripted(name: str) -> None:
     map, rows = every_map(3)[name], torch.from_numpy(hard_logits(3))
     try:
@@ -106,7 +107,7 @@ def test_a_module_can_be_scripted(name: str) -> None:
     agree(map, torch.jit.load(file), rows, logits=rows.numpy())
 
 
-@pytest.mark.parametrize("name", ["bins", "curve", "risk", "offsets", "warm"])
+@pytest.mark.parametrize("name", EACH_KIND)
 def test_a_module_can_be_exported(name: str) -> None:
     map, rows = every_map(3)[name], torch.from_numpy(hard_logits(3))
     count = torch.export.Dim("rows", min=1)
