@@ -15,6 +15,7 @@ import privcal
 from privcal import kernel, metrics
 from privcal.errors import InputError, Refused
 from privcal.privacy import opening
+from privcal.privacy.explain import explain
 from privcal.privacy.opening import Data
 from privcal.queries import (
     FAMILY,
@@ -223,6 +224,16 @@ def test_what_needs_all_classes_says_so(use: object) -> None:
         use(made())  # type: ignore[operator]
 
 
+def test_the_owner_is_told_of_the_queries_that_can_be_answered_and_can_audit_them() -> None:
+    told = explain(privcal.Source(made(), ledger=None))
+    kinds = {query.kind for query in ANSWERED}
+    assert {query["kind"] for query in told.queries} == kinds
+    assert "without classes" in " ".join(told.lines)
+    result = privcal.audit.audit_data(made(20))
+    assert result.ok
+    assert {row.name for row in result.rows} == kinds
+
+
 def test_curves_and_bins_take_a_confidence() -> None:
     scores = privcal.Scores(confidence=[0.2, 0.9], correct=[0, 1])
     straight = privcal.CurveMap(1.0, (-5.0, 5.0), (-4.0, 6.0))  # one more in log-odds
@@ -307,6 +318,22 @@ def test_how_data_are_read_is_the_ledgers_and_no_askers(
     assert note.read().content_digest() == expected.content_digest()
     with pytest.raises(InputError, match="leave --columns"):
         opening.layout_of(Data.at(path), privcal.columns.Layout.of({"label": "late"}))
+
+
+def test_a_file_of_other_columns_is_known_under_a_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
+    path = tmp_path / "visits.csv"
+    path.write_text("risk,died\n0.2,0\n0.7,1\n")
+    said = {"probability": "risk", "label": "died"}
+    [ledger] = privcal.create_ledgers(path, columns=said, per_row=True)
+    renamed = path.rename(tmp_path / "renamed.csv")
+    [source] = privcal.open_sources([renamed])
+    assert source.ledger.id == ledger.id
+    assert opening.ledger_of(renamed).id == ledger.id
+    with pytest.raises(InputError, match="already has the ledger"):
+        privcal.create_ledgers(renamed, columns=said, per_row=True)
 
 
 def test_other_weeks_are_read_as_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
         "campaign", "round", "index", "nano_epsilon", "query", "model",
     }  # fmt: skip
     assert set(result.map.provenance) == {
-        "method", "epsilon_per_source", "sources", "answered", "campaign", "model", "created",
+        "method", "epsilon_per_source", "sources", "answered", "campaign", "model", "classes", "created",
         "privcal",
     }  # fmt: skip
 

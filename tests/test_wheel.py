@@ -134,6 +134,19 @@ def test_the_demo_runs_from_the_wheel_outside_the_checkout(installed: Path, tmp_
     assert {"acc-t", "sketch"} <= {method["method"] for method in methods}
 
 
+def test_a_calibration_is_rehearsed_from_the_wheel_started_as_a_module(
+    installed: Path, tmp_path: Path
+) -> None:
+    rows = [f"{row % 3},0.{row % 9},{row % 2}" for row in range(60)]
+    (tmp_path / "icu.csv").write_text("\n".join(["ward,probability,label", *rows]))
+    module = "from runpy import run_module; run_module('privcal', run_name='__main__')"
+    split = ("calibrate", "icu.csv", "--source-column", "ward", "--rehearse", "--json")
+    said = json.loads(python(installed, tmp_path, module, *split))
+    assert said["REHEARSAL"]
+    assert "sketch, because" in said["why"]  # from a table in the package
+    assert [path.name for path in tmp_path.iterdir()] == ["icu.csv"]
+
+
 def test_a_study_is_reported_from_the_wheel_with_the_paper_beside_it(
     installed: Path, tmp_path: Path
 ) -> None:

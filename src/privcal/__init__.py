@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from privcal.advise import Plan, advise
     from privcal.application import apply_map
     from privcal.calibrate import Result, calibrate
-    from privcal.displays import ReliabilityDisplay, RiskDisplay
+    from privcal.displays.plan import PlanDisplay
+    from privcal.displays.reliability import ReliabilityDisplay
+    from privcal.displays.risk import RiskDisplay
+    from privcal.displays.study import StudyDisplay
     from privcal.errors import CalibrationError, InputError, Refused
     from privcal.evaluation import Evaluation, evaluate
     from privcal.fit import Fit, fit_temperature
@@ -80,6 +83,7 @@ __all__ = [
     "OffsetsMap",
     "open_sources",
     "Plan",
+    "PlanDisplay",
     "Policy",
     "queries",
     "Question",
@@ -95,6 +99,7 @@ __all__ = [
     "sketch",
     "Source",
     "study",
+    "StudyDisplay",
     "TemperatureMap",
     "Threshold",
 ]
@@ -105,7 +110,10 @@ _NAMES = {
     "advise": "Plan advise",
     "application": "apply_map",
     "calibrate": "Result calibrate",
-    "displays": "ReliabilityDisplay RiskDisplay",
+    "displays.plan": "PlanDisplay",
+    "displays.reliability": "ReliabilityDisplay",
+    "displays.risk": "RiskDisplay",
+    "displays.study": "StudyDisplay",
     "errors": "CalibrationError InputError Refused",
     "evaluation": "Evaluation evaluate",
     "fit": "Fit fit_temperature",

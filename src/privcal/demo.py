@@ -18,8 +18,8 @@ from privcal import methods
 from privcal.calibrate import Progress, calibrate
 from privcal.checks import whole
 from privcal.datasets import cifar10c
-from privcal.displays import ReliabilityDisplay
 from privcal.displays.diagram import together
+from privcal.displays.reliability import ReliabilityDisplay
 from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.fit import Objective, fit_temperature

@@ -71,6 +71,8 @@ class Description:
     campaign: str | None = None
     purpose: str | None = None
     contact: str | None = None
+    question: str | None = None
+    """The digest of the file that asks, where there is one already."""
 
     @property
     def nano_epsilon(self) -> int:
@@ -84,7 +86,7 @@ class Description:
     def facts(self) -> dict[str, Any]:
         """Everything that the digest is of."""
         texts = ("method", "options", "sources", "public", "model", "asker", "campaign")
-        own = {name: getattr(self, name) for name in (*texts, "purpose", "contact")}
+        own = {name: getattr(self, name) for name in (*texts, "purpose", "contact", "question")}
         known = {name: value for name, value in own.items() if value is not None}
         return {
             "format": FORMAT,

@@ -246,7 +246,7 @@ class Outputs:
         raise InputError(
             f"probabilities row {row} sums to {_sums(values[None])[0]:.6g}, not 1 (to "
             f"{self._tolerance:.4g}, as rounding to three decimals leaves it); if these are logits, "
-            "give them as logits="
+            "give them as logits= (in a table, as logit_0, logit_1, …)"
         )
 
 
@@ -296,7 +296,7 @@ class Scores:
     >>> privcal.Scores(probabilities=[[0.5, 0.6]], labels=[0])
     Traceback (most recent call last):
     ...
-    privcal.errors.InputError: probabilities row 0 sums to 1.1, not 1; if these are logits, ...
+    privcal.errors.InputError: probabilities row 0 sums to 1.1, not 1 (to 0.001, ...
     >>> privcal.Scores(probabilities=[[0.5, 0.6]], labels=[0], strict=False).valid
     array([False])
     """

@@ -17,7 +17,6 @@ from privcal.advise.choose import best, choose, judge
 from privcal.advise.expect import PlanTask, Scenario, _set_aside, eased
 from privcal.advise.grid import epsilons, smallest, smoothed, source_counts
 from privcal.advise.plan import Expectation, GridSearch, Point, ShiftMean
-from privcal.advise.plot import save_plan
 from privcal.advise.sentences import caveat, recommendation
 from privcal.maps import TemperatureMap
 from privcal.methods.search import TemperatureSearch
@@ -581,7 +580,7 @@ def test_a_picture_needs_a_range_and_the_command_sees_to_it(
     assert json.loads(stdout)["epsilon"] == 1.0  # none was given
     assert "<svg" in picture.read_text("utf-8")
     with pytest.raises(InputError, match="only one point to draw"):
-        save_plan(picture, plan(archive, sources=3, trials=2))
+        privcal.PlanDisplay.from_plan(plan(archive, sources=3, trials=2))
 
 
 @pytest.mark.parametrize(

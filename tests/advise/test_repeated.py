@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import privcal
 from privcal import InputError
 from privcal.advise.plan import Course, Expectation, Point, Repeated, ShiftMean
-from privcal.advise.plot import save_plan
 from privcal.advise.sentences import repeated, rounded_down
 from privcal.advise.turnover import MAX_CAMPAIGNS, Turnover
 from privcal.privacy.epsilon import NANO, from_nano, to_nano
@@ -439,7 +438,7 @@ def test_the_table_of_campaigns_fits_in_80_columns(
 def test_the_picture_draws_both_budgets_along_the_campaigns(archive: Path, tmp_path: Path) -> None:
     for campaigns in (1, 3, 70):
         found = plan(archive, trials=2, campaigns=campaigns, new_people=0.5)
-        save_plan(tmp_path / "plan.svg", found)
+        privcal.PlanDisplay.from_plan(found).save(tmp_path / "plan.svg")
         text = (tmp_path / "plan.svg").read_text("utf-8")
         assert "<svg" in text
     assert found.repeated is not None

@@ -100,7 +100,9 @@ def test_a_risk_is_applied_and_correctness_is_that_of_the_class_it_predicts(
     )
     assert code == 0, stderr
     found = pl.read_csv(out)
-    assert found.columns == ["predicted", "confidence", "risk", "probability_0", "probability_1"]
+    own = pl.read_csv(clinics[0]).drop("probability").columns
+    made = ["predicted", "confidence", "correct", "risk", "probability_0", "probability_1"]
+    assert sorted(found.columns) == sorted({*own, *made})
     risk, predicted = found["risk"].to_numpy(), found["predicted"].to_numpy()
     assert np.array_equal(risk, found["probability_1"].to_numpy())
     assert np.array_equal(predicted, (risk > 0.5).astype(int))

@@ -49,8 +49,8 @@ def test_whoever_writes_out_a_default_describes_the_same() -> None:
 
 
 def test_spaces_and_the_form_of_an_umlaut_are_no_facts() -> None:
-    one = described(purpose="Für  alle\n Kliniken", contact="Zoë")
-    other = described(purpose=" Fu\u0308r alle Kliniken", contact="Zoe\u0308")
+    one = described(purpose="Für  die\n Kliniken", contact="Zoë")
+    other = described(purpose=" Fu\u0308r die Kliniken", contact="Zoe\u0308")
     assert one.digest == other.digest
 
 
@@ -91,7 +91,7 @@ def test_another_process_in_another_place_finds_the_same_digest(tmp_path: Path) 
     code = (
         "from privcal import methods\n"
         "from privcal.description import describe\n"
-        "print(describe(methods.make('acc-t'), 10**9, model='m', purpose='für alle').digest)"
+        "print(describe(methods.make('acc-t'), 10**9, model='m', purpose='für die').digest)"
     )
     found = {
         subprocess.run(
@@ -105,7 +105,7 @@ def test_another_process_in_another_place_finds_the_same_digest(tmp_path: Path) 
         for folder, seed, zone in ((tmp_path, "1", "UTC"), (Path("/"), "2", "Asia/Tokyo"))
     }
     assert found == {
-        describe(methods.make("acc-t"), 10**9, model="m", purpose="für alle").digest + "\n"
+        describe(methods.make("acc-t"), 10**9, model="m", purpose="für die").digest + "\n"
     }
 
 
@@ -170,6 +170,48 @@ def test_describe_asks_nobody_and_tells_everything(run: Any, tmp_path: Path) -> 
     assert digest in "".join(stdout.split())
     code, _, _ = run("campaign", "describe", *given, "--html", tmp_path / "page.html")
     assert digest in "".join((tmp_path / "page.html").read_text("utf-8").split())
+
+
+def test_a_question_by_mail_is_described_as_it_asks(run: Any, tmp_path: Path) -> None:
+    asked = tmp_path / "question.json"
+    given = (
+        "--method",
+        "acc-t",
+        "--sources",
+        3,
+        "--epsilon",
+        0.5,
+        "--asker",
+        "ann",
+        "--model",
+        "m",
+    )
+    code, _, stderr = run("campaign", "new", *given, "--out", asked)
+    assert code == 0, stderr
+    code, stdout, _ = run("campaign", "describe", asked, "--purpose", "To see.", "--json")
+    assert code == 0
+    facts = json.loads(stdout)
+    assert facts["nano_epsilon"] == to_nano(0.5)
+    assert facts["questions"] == described("acc-t", epsilon=0.5).facts()["questions"]
+    assert (facts["model"], facts["asker"]) == ("m", "ann (unsigned)")  # as a ledger records it
+
+    # The same file with other spaces is the same question; one with another campaign is not.
+    document = json.loads(asked.read_text("utf-8"))
+    asked.write_text(json.dumps(document, indent=7), "utf-8")
+    _, again, _ = run("campaign", "describe", asked, "--purpose", "To see.", "--json")
+    assert json.loads(again)["digest"] == facts["digest"]
+    text = json.dumps(document).replace(facts["campaign"], "another")
+    asked.write_text(text, "utf-8")
+    _, other, _ = run("campaign", "describe", asked, "--purpose", "To see.", "--json")
+    assert json.loads(other)["digest"] != facts["digest"]
+
+    code, _, stderr = run("campaign", "describe", asked, "--epsilon", 0.1)
+    assert code == 2
+    assert "leave --epsilon out" in stderr
+    asked.write_text("{}", "utf-8")
+    code, _, stderr = run("campaign", "describe", asked)
+    assert code == 2
+    assert "cannot be used as question" in stderr
 
 
 @pytest.mark.parametrize(

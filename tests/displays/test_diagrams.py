@@ -227,6 +227,13 @@ def test_no_labels_of_neighbouring_panels_meet_and_none_is_cut_off(columns: int)
             texts = [text for text in (*shown, axis.label) if text.get_text()]
             places += [text.get_window_extent() for text in texts]
     assert len(places) > 20
+    for axes in figure.axes[: len(panels)]:  # the others are empty
+        [strip] = axes.child_axes
+        assert not axes.xaxis.label.get_window_extent().overlaps(strip.patch.get_window_extent())
+        for tick in strip.xaxis.get_major_ticks():  # within their own panel, wherever others are
+            box, panel = tick.label1.get_window_extent(), axes.patch.get_window_extent()
+            assert panel.x0 - 2 <= box.x0
+            assert box.x1 <= panel.x1 + 2
     whole = figure.bbox
     for i, box in enumerate(places):
         assert (whole.min <= box.min).all()

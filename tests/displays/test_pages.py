@@ -112,7 +112,9 @@ def test_a_ledgers_page_tells_who_asked_what_when_and_for_how_much(tmp_path: Pat
     source = privcal.Source(scores(), ledger=ledger)
     for asker, epsilon in (("ann", 0.3), ("bob", 0.2)):
         privcal.calibrate([source], "sketch", epsilon=epsilon, asker=asker, campaign=f"of-{asker}")
-    said = read(ledger_page(ledger)).text
+    page = ledger_page(ledger)
+    said = read(page).text
+    assert '"y":[0.3,0.5]' in page  # what is drawn: charges added up
     for part in ("ann", "bob", "of-ann", "of-bob", "how many were wrong, how many were right"):
         assert part in said
     assert "50 → at most 57 of 100" in said  # ε = 0.3

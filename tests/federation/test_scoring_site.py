@@ -75,6 +75,10 @@ def count(folder: Path, campaign: str, **more: Any) -> float:
     return float(source.answer(asked, ANN).values.sum())
 
 
+def kept_scores(folder: Path, model: Path) -> Path:
+    return folder / "local" / "scores" / model_name(model).removeprefix("sha256:")
+
+
 def spent(folder: Path) -> int:
     return Ledger(folder / "local" / site.LEDGER).nano_spent
 
@@ -91,7 +95,7 @@ def test_a_site_is_set_up_for_the_model_in_a_file_and_the_rows_in_a_table(
     assert (len(scores), scores.model) == (30, model_name(model))
     assert Ledger(population.ledger).unit == "person"
     kept = folder / "local" / "scores"
-    for path in (kept, *kept.iterdir()):
+    for path in (kept, *kept.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
@@ -143,7 +147,7 @@ def test_a_table_that_changed_is_scored_anew_and_charged_to_the_same_ledger(
     write(tmp_path / "next.parquet", 12, seed=4).replace(table)  # another file of that name
     assert count(folder, "third", model=name) == 12
     assert spent(folder) == 3 * 5 * 10**8
-    kept = [path.suffix for path in (folder / "local" / "scores").iterdir()]
+    kept = [path.suffix for path in kept_scores(folder, model).iterdir()]
     assert kept == [".parquet"], "older scores and copies are gone"
 
 
@@ -164,7 +168,7 @@ def test_older_scores_are_removed_and_what_others_work_on_is_left(
     folder: Path, model: Path, table: Path
 ) -> None:
     init(folder, model, table)
-    kept = folder / "local" / "scores"
+    kept = kept_scores(folder, model)
     for name in (".now.parquet", ".yesterday.parquet"):
         (kept / name).write_bytes(b"half done")
     (kept / ".scores-dead").mkdir()
@@ -235,7 +239,7 @@ def test_the_process_that_scores_ahead_ends_with_the_site(
     folder: Path, model: Path, table: Path
 ) -> None:
     init(folder, model, table)
-    kept = folder / "local" / "scores"
+    kept = kept_scores(folder, model)
     before = {path.name for path in kept.iterdir()}
     write(table, 23)
     child = service._with_data("ahead", folder)
@@ -346,6 +350,23 @@ def another(tmp_path: Path) -> Path:
     return tmp_path / "first"
 
 
+@pytest.mark.usefixtures("exact")
+def test_a_second_model_scores_the_same_table_on_the_same_ledger(
+    folder: Path, model: Path, table: Path, tmp_path: Path
+) -> None:
+    init(folder, model, table)
+    second = scoring.save(tmp_path / "v2.onnx", scoring.net("v = MatMul(x, w) y = Softmax(v)"))
+    with pytest.raises(InputError, match=r"has data for model 'sha256:.*already"):
+        site.add(folder, table, scoring=site.Scoring(model, SETUP))
+    site.add(folder, table, scoring=site.Scoring(second, SETUP))
+    for number, file in enumerate((model, second, model)):
+        assert count(folder, str(number), model=model_name(file)) == 30
+    assert spent(folder) == 3 * 5 * 10**8
+    assert len(list((folder / "local" / "scores").glob("*/*.parquet"))) == 2, (
+        "neither tidies the other"
+    )
+
+
 def test_a_policy_for_another_model_is_told_when_the_site_is_set_up(
     folder: Path, model: Path, table: Path
 ) -> None:
@@ -391,7 +412,7 @@ def test_a_site_scores_and_answers_in_its_child_process(
         write(table, 50, seed=8)
         assert asked.ask(ann, "e", model=name) is None
         assert spent(folder) == 2 * question("c").nano_epsilon
-        assert len(list((folder / "local" / "scores").iterdir())) == 1
+        assert len(list(kept_scores(folder, model).iterdir())) == 1
         model.write_bytes(model.read_bytes() + b"\x00")
         assert asked.ask(ann, "f", model=name) == "unavailable"
         assert spent(folder) == 2 * question("c").nano_epsilon

@@ -27,7 +27,7 @@ from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.roster import own_card
 from privcal.federation.site.service import Service
 from privcal.mail import signed, watch
-from privcal.mail.letters import MAX_FILE
+from privcal.mail.letters import MAX_FILE, Given
 from privcal.mail.watch import ANSWERS, Watch, read_plain
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, BOB, MODEL
@@ -326,6 +326,17 @@ def test_messages_of_two_letters_do_not_make_one(world: World) -> None:
     assert world.spent() == 0
 
 
+def test_an_offer_of_less_than_is_asked_is_no_letter(world: World) -> None:
+    """A calibrator may sign what it likes; the owner sees, and approves, what is offered."""
+    by, small, large = parts.signer(world.kits), parts.question(), parts.question(epsilon=2)
+    texts = [by.sign(parts.request(small, kind="offer")), by.sign(parts.request(large))]
+    letter = {"format": "privcal-question", "version": 1, "messages": texts}
+    world.question.write_text(json.dumps(letter))
+    assert world.look() == 0
+    assert "plan" in world.told[0]
+    assert world.spent() == 0
+
+
 def test_an_asker_whom_the_policy_does_not_admit_gets_no_answer(world: World) -> None:
     world.ledger().set_policy(Policy(3.0, askers=(ANN,)))
     world.new(by=BOB)
@@ -438,6 +449,30 @@ def test_a_question_that_is_still_being_copied_is_answered_when_it_is_whole(worl
     assert watched.look() == 1
 
 
+def test_a_folder_that_is_gone_for_a_while_is_looked_at_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that is not mounted just now: nothing ends, and the question is answered later."""
+    world.new(out=tmp_path / "question.json")
+    back = tmp_path / "back"
+    back.mkdir()
+    shutil.copy(tmp_path / "question.json", back)
+    between = iter([world.shared.rmdir, lambda: back.rename(world.shared)])
+
+    def wait(*_: object) -> bool:
+        """Between two looks: the folder goes, then comes back with a question in it."""
+        step = next(between, None)
+        if step is not None:
+            step()
+        return step is None
+
+    monkeypatch.setattr(watch.threading.Event, "wait", wait)
+    site = world.kits / "site-1"
+    written = watch.watch(site, world.shared, every=1, once=False, tell=world.told.append)
+    assert written == 1
+    assert "cannot be read" in world.told[0]
+
+
 def test_answers_go_nowhere_else_where_their_folder_is_a_link(world: World, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     world.answers.symlink_to(tmp_path / "target")
@@ -477,11 +512,25 @@ def test_forged_and_exchanged_answers_are_not_used(world: World) -> None:
     code, out, err = world.calibrate()
     assert code == 0
     assert sorted(json.loads(out)["spent"]) == ["site-2", "site-3"]
-    assert err.count("is not used") == 3
+    assert err.count("not used") == 3
     assert "no answer yet from site-1" in err
     # The true one counts, whatever lies beside it.
     changed(files["site-1"], files["site-1"], replies=replies)
     assert sorted(json.loads(world.calibrate()[1])["spent"]) == list(SITES)
+
+
+def test_another_hospital_cannot_answer_in_a_sites_name_though_all_can_seal(world: World) -> None:
+    world.new()
+    letter = document(world.question)
+    opened = signed.open_letter(letter, world.kits / "site-2" / ROOT, "site-1")
+    length = opened[1].request.length
+    lie = Given("site-1", "0" * 32, 1, ((0,) * length,))
+    forged = signed.sealed_answer(letter, opened, lie, world.kits / "site-2", "site-1")
+    world.answers.mkdir()
+    (world.answers / "forged.json").write_text(json.dumps(forged))
+    code, _, err = world.calibrate()
+    assert code == 1
+    assert "its signature is not right" in err
 
 
 def test_an_answer_of_a_site_that_is_there_twice_counts_once(world: World) -> None:
@@ -506,13 +555,19 @@ def test_two_sites_with_one_ledger_are_not_two_sources(world: World, tmp_path: P
     assert (code, "one ledger" in err) == (2, True)
 
 
-def test_an_answer_to_another_question_is_refused(world: World) -> None:
+def test_what_else_lies_beside_the_answers_keeps_no_map_from_being_made(world: World) -> None:
+    """Answers to earlier campaigns, notes of other programs, and whatever another hospital adds."""
+    world.new(out=world.shared / "earlier.json")
+    world.look()
     world.new()
     world.look()
-    [file] = world.answers.iterdir()
-    changed(file, file, question="0" * 64)
-    code, _, err = world.calibrate()
-    assert (code, "another campaign" in err) == (2, True)
+    os.mkfifo(world.answers / "pipe.json")
+    (world.answers / "notes.json").write_text("not JSON")
+    (world.answers / "gone.json").symlink_to("nowhere")
+    code, out, err = world.calibrate()
+    assert code == 0, err
+    assert json.loads(out)["spent"] == {"site-1": 1.0}
+    assert err.count("not used") == 4
 
 
 # --- sentences ----------------------------------------------------------------------------

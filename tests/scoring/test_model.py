@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install privcal[onnx]")
 onnx = pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 
 from privcal.errors import InputError  # noqa: E402
 from privcal.scoring import Model, model_name  # noqa: E402
@@ -44,7 +44,23 @@ def random() -> Any:
     return parts.net("r = RandomNormalLike(x) z = Add(x, r) u = MatMul(z, w) y = Softmax(u)")
 
 
-MALICIOUS = {"external": external, "custom": custom, "random": random}
+def loop() -> Any:
+    """A model that takes as long for a row as its first number says."""
+    body = parser.parse_graph(
+        "body (int64 i, bool a, float[N, 3] b) => (bool c, float[N, 3] d) "
+        "{ c = Identity(a) d = Softmax(b) }"
+    )
+    text = (
+        "one = Constant <value_ints = [0]> () first = Gather <axis = 1> (x, one) "
+        "flat = Squeeze(first) times = Cast <to = 7> (flat) go = Constant <value_int = 1> () "
+        "on = Cast <to = 9> (go) u = MatMul(x, w) y = Softmax(u)"
+    )
+    model = parts.net(text)
+    model.graph.node[-1].CopyFrom(helper.make_node("Loop", ["times", "on", "u"], ["y"], body=body))
+    return model
+
+
+MALICIOUS = {"external": external, "custom": custom, "random": random, "loop": loop}
 
 
 def opened(folder: Path, model: Any, **more: Any) -> Model:
@@ -81,6 +97,7 @@ def test_a_file_replaced_between_its_digest_and_its_use_changes_nothing(
         ("external", "its weights are in other files"),
         ("custom", "its operator MatMul is from evil.corp"),
         ("random", "its operator RandomNormalLike draws random numbers"),
+        ("loop", "its operator Loop goes on for as long as a row says"),
     ],
 )
 def test_a_model_that_is_not_a_function_of_its_file_is_refused(
@@ -100,6 +117,20 @@ def test_the_attack_that_the_refusal_of_random_operators_is_for(tmp_path: Path) 
     assert not np.array_equal(first, second)
 
 
+def test_the_attack_that_the_refusal_of_loops_is_for() -> None:
+    """The runtime runs them, as many times as a row says: after twenty it is at a fixed point."""
+    from privcal.scoring.model import _session
+
+    session = _session(loop().SerializeToString())
+
+    def after(times: int) -> Any:
+        row = np.full((1, parts.WIDTH), times, np.float32)
+        return session.run(["y"], {"x": row})[0]
+
+    assert np.ptp(after(1)) > 0.1
+    assert np.ptp(after(20)) < 1e-3
+
+
 class Boom:
     def __reduce__(self) -> tuple[Any, Any]:
         return (pytest.fail, ("unpickled",))
@@ -116,6 +147,16 @@ def test_what_is_no_onnx_is_refused_and_never_unpickled(tmp_path: Path, content:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read model .*No such file"):
         Model(tmp_path / "model.onnx")
+
+
+def test_without_the_extra_one_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parts.save(tmp_path / "model.onnx", parts.net(PLAIN))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'privcal\[onnx\]'"):
+        Model(path)
+    assert model_name(path).startswith("sha256:")
 
 
 def test_a_model_for_batches_of_one_size_is_refused(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def audit_data(
     rows_per_person
         How many rows of a person count.
     only
-        Some kinds of `privcal.queries.FAMILY`; by default all, with their usual parameters.
+        Some kinds of `privcal.queries.FAMILY`; by default all, with their usual parameters,
+        that such scores can answer.
     removals
         How many, chosen at random; by default as many as three quarters of a minute allow.
     progress
@@ -128,6 +129,8 @@ def audit_data(
     (3, 1.0, 1.0, True)
     """
     queries = _queries(only)
+    if only is None and scores.outputs.kind == "confidence":
+        queries = [query for query in queries if not query.all_classes]
     source = Source(scores, Policy(rows_per_person=rows_per_person), ledger=None)
     units = _units(scores)
     if not units:

@@ -108,7 +108,7 @@ def command(
     `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
     """
     from privcal.advise.planner import advise
-    from privcal.advise.plot import save_plan
+    from privcal.displays.plan import PlanDisplay
     from privcal.plots import check_picture
     from privcal.readers import read_scores
 
@@ -134,7 +134,7 @@ def command(
             progress=progress,
         )
     if plot is not None:
-        save_plan(plot, plan)
+        PlanDisplay.from_plan(plan).save(plot)
     if html is not None:
         plan.save_html(html)
     written = {"plot": plot, "html": html}

@@ -20,7 +20,7 @@ from privcal.cli.options import Json, words
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.plots import check_picture
-from privcal.privacy.opening import Data, person_column
+from privcal.privacy.opening import Data, layout_of, person_column
 from privcal.readers import read_scores
 
 
@@ -147,7 +147,7 @@ def _data(
 ) -> bool:
     if person is None and not per_row:  # as its ledger says, if it has one
         person = person_column(Data.at(file))
-    scores = read_scores(file, person=person)
+    scores = read_scores(file, person=person, columns=layout_of(Data.at(file)))
     with counting("removing") as progress:
         result = audit_data(
             scores,

@@ -16,7 +16,6 @@ import privcal
 from privcal import default, methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
-from privcal.cli import rehearse as rehearsal
 from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
@@ -269,6 +268,8 @@ def calibrate(
     chosen = methods.make(method, **options)
     _check_kept(chosen, sketch=sketch, plot=plot)
     if rehearse:
+        from privcal.cli import rehearse as rehearsal  # the demo, the simulation
+
         _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers)
         check_picture(plot)
         check_outputs([plot], [*files, source_list, policy, public])

@@ -33,7 +33,7 @@ def by_mail(
     context: typer.Context,
     files: Sequence[Path],
     question: Path | None,
-    out: Path,
+    out: Path | None,
     min_sources: int,
     max_rows: int | None,
     sketch: Path | None,
@@ -43,6 +43,8 @@ def by_mail(
 ) -> None:
     """Go on with a campaign by mail, as far as its answers go."""
     given = _options_given(context)
+    if out is None:
+        raise InputError("say with --out where to write the map")
     answers = _answers(files)
     check_picture(plot)
     check_page(html)

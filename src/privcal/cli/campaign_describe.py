@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,17 +21,25 @@ from privcal.cli.calibrate import (
 )
 from privcal.cli.console import show
 from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page
-from privcal.description import Description
+from privcal.description import Description, asked_of
 from privcal.description import describe as described
 from privcal.displays.description_page import description_page
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.mail import letters
 from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
 from privcal.sources import read_public
 
 
 def describe(
+    context: typer.Context,
+    question: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[QUESTION]", help="What `privcal campaign new` wrote; it says the rest itself."
+        ),
+    ] = None,
     method: MethodName = None,
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
@@ -60,11 +69,15 @@ def describe(
 
     `privcal campaign describe --epsilon 1 --asker ann@lab.org --model sepsis-v3 --event 1`
 
-    `privcal campaign describe --epsilon 1 --purpose "Correct the risk" --html approval.html`
+    `privcal campaign describe question.json --purpose "Correct the risk" --html approval.html`
     """
-    method = method or default.METHOD
     check_page(html)
-    check_outputs([html], [public])
+    check_outputs([html], [question, public])
+    if question is not None:
+        _check_alone(context)
+        _report(_of_letter(question, rows_per_person, purpose, contact), html, as_json)
+        return
+    method = method or default.METHOD
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
     given = {name: value for name, value in flags.items() if value is not None}
     if leave_alone:
@@ -89,6 +102,45 @@ def describe(
         purpose=purpose,
         contact=contact,
     )
+    _report(found, html, as_json)
+
+
+def _check_alone(context: typer.Context) -> None:
+    """A question says itself what it asks: an option that says otherwise would be a lie."""
+    beside = {"question", "rows_per_person", "purpose", "contact", "html", "as_json"}
+    for name in set(context.params) - beside:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"the question says itself what it asks: leave {flag} out")
+
+
+def _of_letter(
+    path: Path, rows_per_person: int, purpose: str | None, contact: str | None
+) -> Description:
+    document = letters.read_file(path, letters.QUESTION_FORMAT)
+    if "messages" in document:
+        raise InputError(
+            f"{path} is signed for its sites, which see what it asks with privcal source answer; "
+            "describe the campaign by its options instead"
+        )
+    try:
+        letter = letters.Letter.read(document)
+    except InputError as error:
+        raise InputError(f"{path} cannot be used as question: {error}") from None
+    return Description(
+        asked_of([(q.query, q.nano_epsilon) for q in letter.plan]),
+        rows_per_person,
+        model=letter.plan[0].model,
+        asker=letter.known_as,
+        campaign=letter.campaign,
+        purpose=purpose,
+        contact=contact,
+        question=letters.digest(document),
+    )
+
+
+def _report(found: Description, html: Path | None, as_json: bool) -> None:
     if html is not None:
         pages.save(html, description_page(found))
     written = [] if html is None else [f"page: {html}"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +26,27 @@ if TYPE_CHECKING:
     from privcal.scoring import Setup
 
 
-DataFile = Annotated[Path, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")]
+DataFile = Annotated[
+    Path | None, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")
+]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option(help="Instead of scores: an ONNX model that scores --table at this site."),
+]
+TableFile = Annotated[
+    Path | None, typer.Option(help="With --model-file: the table (.parquet, .csv; .npz with x).")
+]
+Label = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="With --table: the column of the true classes."),
+]
+AttachTo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="LEDGER",
+        help="With --table: the ledger, or its data, that these people have already.",
+    ),
+]
 Epsilon = Annotated[
     float | None,
     typer.Option(help="All that may ever be spent; left out where the data have a ledger."),
@@ -36,33 +58,16 @@ MaxRows = Annotated[
 
 def init(
     folder: SiteFolder,
-    data: Annotated[
-        Path | None, typer.Option(help="Labelled scores: .npz, .npy, .parquet or .csv.")
-    ] = None,
-    model_file: Annotated[
-        Path | None,
-        typer.Option(help="Instead of scores: an ONNX model that scores --table at this site."),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(help="With --model-file: the table (.parquet, .csv; .npz with x)."),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="With --table: the column of the true classes."),
-    ] = None,
+    data: DataFile = None,
+    model_file: ModelFile = None,
+    table: TableFile = None,
+    label: Label = None,
     features: Features = None,
     classes: Classes = None,
     output: Output = None,
     kind: As = None,
     missing: Missing = False,
-    attach_to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LEDGER",
-            help="With --table: the ledger, or its data, that these people have already.",
-        ),
-    ] = None,
+    attach_to: AttachTo = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -100,9 +105,7 @@ def init(
     from privcal.federation.site.settings import init as make
 
     said = setup_of(label, features, classes, output, kind, missing)
-    rows, scoring = _rows(data, model_file, table, model, said)
-    if attach_to is not None and scoring is None:
-        raise InputError("--attach-to is for a table; of scores say it with privcal ledger attach")
+    rows, scoring = _rows(data, model_file, table, model, said, attach_to)
     rules = _rules(
         policy,
         person,
@@ -113,8 +116,7 @@ def init(
         model=model,
         rows_per_person=rows_per_person,
     )
-    with progress_bar() as bar:
-        task = bar.add_task("scoring the table", total=None, visible=scoring is not None)
+    with _scoring(scoring) as progress:
         site = make(
             folder,
             rows,
@@ -125,7 +127,7 @@ def init(
             scoring=scoring,
             attach_to=attach_to,
             warn=note,
-            progress=lambda done: bar.update(task, completed=done),
+            progress=progress,
         )
     settings, population = folder / "local" / SETTINGS, site.populations[0]
     facts = {"settings": str(settings), "ledger": str(population.ledger), "model": population.model}
@@ -145,9 +147,14 @@ def _rows(
     table: Path | None,
     model: str | None,
     setup: Setup | None,
+    attach_to: Path | None,
 ) -> tuple[Path, Scoring | None]:
     """The data of a site, and what scores them where they are a table."""
     if data is not None:
+        if attach_to is not None:
+            raise InputError(
+                "--attach-to is for a table; of scores say it with privcal ledger attach"
+            )
         if model_file is not None or table is not None or setup is not None:
             raise InputError("give --data, or --model-file with --table and --label, not both")
         return data, None
@@ -162,8 +169,19 @@ def _rows(
 
 def add(
     folder: SiteFolder,
-    data: DataFile,
-    model: Annotated[str, typer.Option(help="The model that these scores come from.")],
+    data: DataFile = None,
+    model: Annotated[
+        str | None, typer.Option(help="With --data: the model that these scores come from.")
+    ] = None,
+    model_file: ModelFile = None,
+    table: TableFile = None,
+    label: Label = None,
+    features: Features = None,
+    classes: Classes = None,
+    output: Output = None,
+    kind: As = None,
+    missing: Missing = False,
+    attach_to: AttachTo = None,
     epsilon: Epsilon = None,
     person: Person = None,
     per_row: PerRow = False,
@@ -174,17 +192,42 @@ def add(
     """Let a site answer about another model too, from data of their own.
 
     Which data a question is answered from is decided by the model it names. People whose data
-    have a ledger already keep it: attach the new file first (privcal ledger attach).
+    have a ledger already keep it: attach the new file first (privcal ledger attach). A table that
+    the site scores already keeps its ledger for the next model.
 
-    Example: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+    Examples: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+
+    `privcal site add kits/hospital-1 --model-file v5.onnx --table visits.parquet --label died`
     """
     from privcal.federation.site.settings import add as make
 
+    said = setup_of(label, features, classes, output, kind, missing)
+    rows, scoring = _rows(data, model_file, table, model, said, attach_to)
     rules = _rules(policy, person, per_row, epsilon=epsilon)
-    site = make(folder, data, rules, model=model, person=person, max_rows=max_rows, warn=note)
-    ledger = site.population(model).ledger
-    facts = {"model": model, "ledger": str(ledger)}
-    show(as_json, facts, f"{model}: answered from {data}, ledger {ledger}")
+    with _scoring(scoring) as progress:
+        site = make(
+            folder,
+            rows,
+            rules,
+            model=model,
+            person=person,
+            max_rows=max_rows,
+            scoring=scoring,
+            attach_to=attach_to,
+            warn=note,
+            progress=progress,
+        )
+    made = site.populations[-1]
+    facts = {"model": made.model, "ledger": str(made.ledger)}
+    show(as_json, facts, f"{made.model}: answered from {rows}, ledger {made.ledger}")
+
+
+@contextmanager
+def _scoring(scoring: Scoring | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar where a table is scored."""
+    with progress_bar() as bar:
+        task = bar.add_task("scoring the table", total=None, visible=scoring is not None)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +60,7 @@ def check(
     said, person = Layout.of(columns_of(columns), words(classes)).without_person(person)
     column = opening.person_column(data, person, per_row)
     layout = opening.layout_of(data, said)
+    data = replace(data, layout=layout)
     split = next((note for note in opening.notes_of(data) if note.split is not None), None)
     ledger = None if split is not None else opening.find(data)
     scores = read_scores(file, person=column, columns=layout)

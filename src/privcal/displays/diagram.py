@@ -106,17 +106,12 @@ class Diagram(ABC):
 
         Afterwards `ax_` and `figure_` are what was drawn on.
         """
-        if ax is None:
-            from matplotlib import pyplot
-
-            _, ax = pyplot.subplots(figsize=(5.2, 6.2), layout="compressed")
-        self.ax_ = ax
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
-        self._draw(ax)
+        self.ax_, self.figure_ = axes_to_draw_on(ax, (5.2, 6.2))
+        self._draw(self.ax_)
         titles = [name] if name else []
         if self.epsilon is not None:
             titles.append(f"estimated under ε = {self.epsilon:g}, nothing here was measured")
-        ax.set_title("\n".join(titles), fontsize=10)
+        self.ax_.set_title("\n".join(titles), fontsize=10)
         return self
 
     def save(self, path: str | Path, title: str = "") -> None:
@@ -213,6 +208,16 @@ class Diagram(ABC):
         # A label of the axes themselves: those of a strip are not counted when a figure is laid out.
         ax.set_xlabel(f"{own}{self.foretold_name}")
         ax.xaxis.set_label_coords(0.5, -0.27)
+
+
+def axes_to_draw_on(ax: Axes | None, size: tuple[float, float]) -> tuple[Axes, Figure]:
+    """These axes, or new ones of pyplot in a figure of that size, with their figure."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        _, ax = pyplot.subplots(figsize=size, layout="compressed")
+    figure: Any = ax.get_figure(root=True)
+    return ax, figure
 
 
 def _ticks(axis: Any, inward: tuple[str, str]) -> None:

@@ -19,7 +19,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from privcal.calibrate import undisturbed
@@ -77,8 +77,8 @@ class Watch:
                 return self._answer(name)
         except (InputError, Refused) as problem:
             self._say(f"{name} is not answered: {log.line(problem)}")
-        except OSError as error:
-            self._say(f"{name} is not answered: {error.strerror}")
+        except Exception as error:  # whatever a file brings about, the next one is looked at
+            self._say(f"{name} is not answered: {log.line(error)}")
             self._again[name] = time.monotonic() + AGAIN
         return 0
 
@@ -95,7 +95,7 @@ class Watch:
             if refused := self._service.refused or "":
                 break
         if not all(replies):
-            raise OSError(None, "the site could not answer; see its log")
+            raise RuntimeError("the site could not answer; see its log")
         answer = canonical.write(sealed_document(document, opened, replies, site))
         out = f"{site}-{digest(document)[:16]}.json"
         _write(self._folder, out, f"{answer}\n".encode("ascii"))
@@ -197,16 +197,28 @@ def watch(kit: Path, folder: Path, *, every: float, once: bool, tell: Callable[[
     """
     stopped = threading.Event()
     written = 0
-    with only_one(kit, "watching.lock"), _stopping(stopped), scoring_ahead(kit.resolve()):
+    ahead = nullcontext() if once else scoring_ahead(kit.resolve())
+    with only_one(kit, "watching.lock"), ahead, _stopping(stopped):
         watched = Watch(kit, folder, tell)
         try:
             while not stopped.is_set():
-                written += watched.look()
+                written += _look(watched, folder, once, tell)
                 if once or stopped.wait(every):
                     break
         finally:
             watched.close()
     return written
+
+
+def _look(watched: Watch, folder: Path, once: bool, tell: Callable[[str], None]) -> int:
+    """One look; a share that is not there just now is looked at again later."""
+    try:
+        return watched.look()
+    except OSError as error:
+        if once:
+            raise
+        tell(f"{folder} cannot be read: {error.strerror}")
+        return 0
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from privcal.onnx.outputs import ClassScores, Kind, check_model, find_scores
 from privcal.version import __version__
 
 OPSET = 17
-IR_VERSION = 8
+_IR = 8
 """What a stand-alone graph needs: runtimes since 2022 have it."""
 
 Precision = Literal["float16", "float32", "float64"]
@@ -86,7 +86,7 @@ def export(
     model = helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
+        ir_version=_IR,
         producer_name="privcal",
         producer_version=__version__,
     )

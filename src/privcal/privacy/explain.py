@@ -37,12 +37,12 @@ def _what(scores: Scores) -> str:
 def explain(source: Source, examples: Mapping[str, Query | None] | None = None) -> Explanation:
     """What may leave this source; `examples` are the queries to describe, by their kinds."""
     scores, policy, unit = source.scores, source.policy, source.unit
-    people = f"{len(scores):,} rows, no person ids: each row counts as one person."
+    people = f"{_many(len(scores), 'row')}, no person ids: each row counts as one person."
     if scores.person is not None:
         people = (
-            f"{len(scores):,} rows of {len(set(scores.person)):,} persons; at most "
-            f"{policy.rows_per_person} of each person count, so {len(source.counted_rows()):,} "
-            "rows are used."
+            f"{_many(len(scores), 'row')} of {_many(len(set(scores.person)), 'person')}; of each "
+            f"person at most {_many(policy.rows_per_person, 'row')} count, "
+            f"{len(source.counted_rows()):,} in all."
         )
     per_request = policy.nano_per_request
     whose = "on each person" if policy.budget == "person" else "on everybody together"
@@ -80,6 +80,8 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
     described = []
     for kind in allowed:
         query = (examples or {}).get(kind) or FAMILY[kind]()
+        if query.all_classes and source.only_confidence:
+            continue
         sensitivity = source.sensitivity(query)
         described.append(
             {
@@ -91,6 +93,10 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
             }
         )
     return Explanation(unit, lines, described)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def promise(policy: Policy, unit: str) -> list[str]:

@@ -215,6 +215,7 @@ def ledger_of(file: str | Path) -> Ledger:
     file = Path(file)
     if is_scores(file):
         data = Data.at(file)
+        data = replace(data, layout=layout_of(data))
         split = [note for note in notes_of(data) if note.split is not None]
         if split:
             raise InputError(

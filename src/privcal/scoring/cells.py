@@ -26,33 +26,34 @@ class Column:
 
     values: npt.NDArray[Any]
     bad: BoolArray
+    blank: BoolArray
     cells: pl.Series
     wanted: str
 
     def complaint(self, row: int) -> str:
         """What is wrong with a cell, in a few words."""
-        cell = self.cells[row]
-        if cell is None or cell != cell or not str(cell).strip():
+        if self.blank[row]:
             return "missing"
+        cell = self.cells[row]
         return f"{str(cell)[:60]!r}, not {self.wanted}"
 
 
 def numbers(cells: pl.Series, dtype: np.dtype[Any], missing: bool) -> Column:
     """Cells as numbers of a model's type; if `missing`, blank ones are NaN and let pass."""
-    read = _floats(cells)
+    read, blank = _floats(cells), _blank(cells, _MISSING)
     if dtype.kind in "iub":
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         with np.errstate(invalid="ignore"):
             whole = (read == np.floor(read)) & (np.abs(read) <= EXACT)
             good = whole & (read >= low) & (read <= high)
         values = np.where(good, read, 0).astype(dtype)
-        return Column(values, ~good, cells, "a whole number that the model can take")
+        return Column(values, ~good, blank, cells, "a whole number that the model can take")
     with np.errstate(over="ignore"):
         values = read.astype(dtype)
     bad = ~np.isfinite(values)
     if missing:
-        bad &= ~_blank(cells)
-    return Column(values, bad, cells, "a number that the model can take")
+        bad &= ~blank
+    return Column(values, bad, blank, cells, "a number that the model can take")
 
 
 def texts(cells: pl.Series, missing: bool) -> Column:
@@ -61,7 +62,7 @@ def texts(cells: pl.Series, missing: bool) -> Column:
         raise InputError(f"column {cells.name} must hold text, not {cells.dtype}")
     blank = _blank(cells)
     values = cells.cast(pl.String).fill_null("").to_numpy().astype(object)
-    return Column(values, np.zeros_like(blank) if missing else blank, cells, "text")
+    return Column(values, np.zeros_like(blank) if missing else blank, blank, cells, "text")
 
 
 def labels(cells: pl.Series, classes: Sequence[str]) -> Column:
@@ -84,8 +85,11 @@ def labels(cells: pl.Series, classes: Sequence[str]) -> Column:
         by_name: dict[str | None, float] = {name: place for place, name in enumerate(classes)}
         found = [by_name.get(text, np.nan) for text in read_texts]
     values = np.array(found, np.float64)
-    return Column(values, np.isnan(values), cells, wanted)
+    return Column(values, np.isnan(values), _blank(cells), cells, wanted)
 
+
+_MISSING = ("", "?", "-", ".", "na", "n/a", "<na>", "nan", "none", "null")
+"""What is written for a number that is missing. In a column of text these may be values."""
 
 _TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
 
@@ -104,11 +108,11 @@ def _floats(cells: pl.Series) -> FloatArray:
     return number.fill_null(float("nan")).to_numpy()
 
 
-def _blank(cells: pl.Series) -> BoolArray:
-    """Whether nothing is in a cell."""
+def _blank(cells: pl.Series, words: Sequence[str] = ("",)) -> BoolArray:
+    """Whether nothing is in a cell, or one of the words for that."""
     blank = cells.is_null()
     if cells.dtype == pl.String:
-        blank |= cells.str.strip_chars() == ""
+        blank |= cells.str.strip_chars().str.to_lowercase().is_in(list(words))
     elif cells.dtype.is_float():
         blank |= cells.is_nan()
     return np.asarray(blank.fill_null(True).to_numpy(), np.bool_)

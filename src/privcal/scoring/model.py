@@ -17,6 +17,7 @@ place, or at one that is aligned alike. ∎
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -45,6 +46,9 @@ TYPES: dict[str, npt.DTypeLike] = {
 }
 """The types of inputs that a table or an array can fill."""
 
+
+FEATURES = "privcal.features"
+"""Where a model's metadata may name its features."""
 
 ALIGNMENT = 64
 ROUNDING = 1e-6
@@ -129,6 +133,8 @@ class Model:
         except InputError as error:
             raise InputError(f"model {self.path}: {error}") from None
         self.kind, self.column = found.kind, found.column
+        self.features = _features(self.path, proto)
+        """The columns that the model takes as one matrix, where its file says so."""
         self._output = [found.output]
         self._places: dict[str, npt.NDArray[Any]] = {}
         count = found.classes or self._width()
@@ -207,7 +213,7 @@ def _checked(path: Path, content: bytes) -> Any:
     """The model in these bytes, nothing of which is executed to look at it."""
     import onnx
 
-    from privcal.onnx.outputs import check_model
+    from privcal.onnx.outputs import _nodes, check_model
 
     try:
         proto = onnx.load_model_from_string(content)
@@ -219,6 +225,11 @@ def _checked(path: Path, content: bytes) -> Any:
         check_model(proto)
     except InputError as error:
         raise InputError(f"model {path}: {error}") from None
+    if any(node.op_type == "Loop" for node in _nodes(proto)):
+        raise InputError(
+            f"model {path}: its operator Loop goes on for as long as a row says, and how long a "
+            "row takes must not tell of it; export the model without"
+        )
     return proto
 
 
@@ -251,6 +262,20 @@ def _input(value: Any) -> Input:
         )
     shape = tuple(size if isinstance(size, int) and size > 0 else None for size in rest)
     return Input(value.name, np.dtype(TYPES[value.type]), shape)
+
+
+def _features(path: Path, proto: Any) -> tuple[str, ...] | None:
+    """The names of the features in a model's metadata: a JSON list."""
+    said = {entry.key: entry.value for entry in proto.metadata_props}.get(FEATURES)
+    if said is None:
+        return None
+    try:
+        names = json.loads(said)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"model {path}: its metadata {FEATURES} must be a JSON list of names")
+    return tuple(names)
 
 
 def _dtype(session: Any, output: str) -> npt.DTypeLike:

@@ -29,7 +29,7 @@ from privcal.scoring.setup import Setup
 from privcal.tables import ending
 
 SCORES = "scores"
-"""In a site's `local/`: where its scores are kept."""
+"""In a site's `local/`: where its scores are kept, those of each model in a folder of their own."""
 
 HALF_DONE = 86400.0
 """Seconds after which nobody works on a hidden file any more."""
@@ -131,6 +131,7 @@ class ScoredRows:
     @contextmanager
     def _copy(self) -> Iterator[tuple[Path, str]]:
         """A copy of the table as it is now, and its digest."""
+        self.folder.parent.mkdir(mode=0o700, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         path = self.folder / f".{secrets.token_hex(4)}{ending(self.data.path)}"
         try:

@@ -13,7 +13,7 @@ import polars as pl
 
 from privcal import tables
 from privcal.errors import InputError
-from privcal.scores import BoolArray
+from privcal.scores import BoolArray, _unicode
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
 from privcal.scoring.setup import Setup
@@ -101,7 +101,7 @@ class Table:
 
     def _inputs(self) -> dict[str, tuple[str, ...]]:
         """The columns that each input of the model takes."""
-        inputs, features = self.model.inputs, self.setup.features
+        inputs, features = self.model.inputs, self.setup.features or self.model.features
         if self._arrays is not None:
             name = ARRAY if ARRAY in self.names and len(inputs) == 1 else None
             return {i.name: self._exists((name or i.name,)) for i in inputs}
@@ -187,9 +187,19 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _series(name: str, array: npt.NDArray[Any]) -> pl.Series:
-    if array.ndim != 1:
-        raise InputError(f"array {name} must have one dimension, not shape {array.shape}")
-    return pl.Series(name, array.tolist(), strict=False)
+    """An array as a column whose type is the array's, whatever is in it."""
+    if array.ndim != 1 or array.dtype.kind not in "iubfUS":
+        raise InputError(
+            f"array {name} must have one dimension of numbers or text, not {array.dtype} in shape "
+            f"{array.shape}"
+        )
+    if array.dtype.kind == "S":
+        return pl.Series(name, [text.decode("utf-8", "replace") for text in array], pl.String)
+    if array.dtype.kind == "U":
+        return pl.Series(name, _unicode(array).tolist(), pl.String)
+    if array.dtype.kind == "f":
+        return pl.Series(name, array.astype(np.float64))
+    return pl.Series(name, array.astype(array.dtype.newbyteorder("=")))
 
 
 def _block(name: str, array: npt.NDArray[Any], given: Input, missing: bool) -> Column:
@@ -210,5 +220,5 @@ def _block(name: str, array: npt.NDArray[Any], given: Input, missing: bool) -> C
         if missing and array.dtype.kind == "f":
             same |= np.isnan(array)
     bad = ~same.reshape(len(array), -1).all(axis=1)
-    told = pl.Series(name, ["holds numbers that the model cannot take"] * len(array))
-    return Column(values, bad, told, "numbers that the model can take")
+    told = pl.Series(name, ["an array"] * len(array))
+    return Column(values, bad, np.zeros_like(bad), told, "of numbers that the model can take")

@@ -21,16 +21,16 @@ from privcal.federation.site.settings import Population, Site
 PAUSE = 10.0
 """Seconds between two looks at the tables."""
 
-Stamps = dict[Path, list[tuple[int, int, int]]]
+Stamps = dict[Population, list[tuple[int, int, int]]]
 
 
 def look(folder: Path, seen: Stamps) -> None:
     """Score the tables that are not as they were when they were last looked at."""
     for population in _scored(folder):
         stamps = _stamps(population)
-        if seen.get(population.data) == stamps:
+        if seen.get(population) == stamps:
             continue
-        seen[population.data] = stamps  # what fails is told once, not at every look
+        seen[population] = stamps  # what fails is told once, not at every look
         try:
             population.make_scores()
         except (InputError, Refused, OSError) as error:

@@ -72,7 +72,8 @@ class Scoring:
     def rows(self, table: Data, model: str, local: Path) -> ScoredRows:
         """The table, as a source opens it; whose rows they are is as its ledger notes it."""
         setup = replace(self.setup, person=table.person)
-        return ScoredRows(table, self.model_file, model, setup, local / SCORES)
+        folder = local / SCORES / model.removeprefix("sha256:")
+        return ScoredRows(table, self.model_file, model, setup, folder)
 
 
 @dataclass(frozen=True)
@@ -246,17 +247,25 @@ def add(
     data: str | Path,
     policy: Policy | None = None,
     *,
-    model: str,
+    model: str | None = None,
     person: str | None = None,
     max_rows: int | None = None,
+    scoring: Scoring | None = None,
+    attach_to: Path | None = None,
     warn: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Site:
-    """Let a site answer about another model too, from data of their own.
+    """Let a site answer about another model too, from data of their own, or from a table that it scores.
 
-    People whose data have a ledger keep it: attach the new file to it first.
+    The model must be named, or be in a file. People whose data have a ledger keep it: attach the
+    new file to it first.
     """
     site = Site.load(folder)
     local = site.folder / "local"
+    if scoring is not None:
+        model = model_name(scoring.model_file)
+    if model is None:
+        raise InputError("say with --model which model these scores come from")
     if any(population.model is None for population in site.populations):
         raise InputError(
             f"{local / SETTINGS} has data for whichever model is asked for: say there which model "
@@ -267,7 +276,7 @@ def add(
     ledger = next(
         path for index in range(2, 1000) if not (path := local / f"privcal-{index}.ledger").exists()
     )
-    given = _Given(data, policy, person, model, max_rows, warn=warn)
+    given = _Given(data, policy, person, model, max_rows, scoring, attach_to, warn, progress)
     text = _settings_of(site.folder, ledger, given)
     _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
     return Site.load(folder)

@@ -179,7 +179,7 @@ def _panels(results: Results, shift: str | None) -> Figure:
         for row, measure in enumerate(MEASURES):
             axis = axes[row, column]
             for variant, style in looks.items():
-                _line(axis, results.curve(variant, sweep, shift), measure, style)
+                draw_line(axis, results.curve(variant, sweep, shift), measure, style)
             if column == 0:
                 axis.set_ylabel(MEASURES[measure])
                 axis.yaxis.set_label_coords(-0.48 * len(sweeps) / (width - 0.72), 0.5)
@@ -209,7 +209,9 @@ def _panels(results: Results, shift: str | None) -> Figure:
     return figure
 
 
-def _line(axis: Any, curve: Curve, measure: str, style: Style, size: float | None = None) -> None:
+def draw_line(
+    axis: Any, curve: Curve, measure: str, style: Style, size: float | None = None
+) -> None:
     # A marker for every point of a long sweep would hide the line.
     every = max(1, -(-len(curve.x) // 10))
     more = {} if size is None else {"markersize": size, "linewidth": 0.9}
@@ -278,7 +280,7 @@ def _overview(results: Results) -> Figure:
                 axis = figure.add_subplot(grid[row, column], sharey=each)
                 each = each or axis
                 for variant, style in looks.items():
-                    _line(axis, results.curve(variant, sweep, shift), "ece", style, 2.2)
+                    draw_line(axis, results.curve(variant, sweep, shift), "ece", style, 2.2)
                 if sweep == "skew":
                     _log_skew(axis, results.curve(results.variants[0], sweep, shift).x)
                 axis.tick_params(
