@@ -120,6 +120,7 @@ def same_kind_of_map(federation: Federation, temperature: float, epsilon: float)
                 privcal.Source(rows, privcal.Policy(epsilon=epsilon), name=n, ledger=None)
                 for n, rows in zip(NAMES, scores, strict=True)
             ],
+            "acc-t",
             epsilon=epsilon,
         ).map.temperature
         for _ in range(60)

@@ -93,6 +93,8 @@ class Federation:
         """The command, as a calibrator runs it."""
         command = [sys.executable, "-c", MAIN, "calibrate", "--federation", self.kits / ANN]
         command += ["--model", MODEL, "--epsilon", epsilon, "--out", out, *more]
+        if "--method" not in more:
+            command += ["--method", "acc-t"]  # which asks in several rounds
         places = {"PYTHONPATH": str(Path(privcal.__file__).parents[1]), "COLUMNS": "200"}
         return subprocess.Popen(
             list(map(str, command)),
