@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ def test_a_label_that_is_no_class_spoils_its_own_row_alone(tmp_path: Path, label
     for query in (Gap(), Nll(), Hats()):
         less = query.contributions(read_scores(text(tmp_path, NAMED, "less.csv")))
         assert np.array_equal(query.contributions(scores).values[:3], less.values)
+
+
+def test_one_endless_label_does_not_fill_the_memory(tmp_path: Path) -> None:
+    long = "x" * 500_000
+    path = text(tmp_path, NAMED + "cat,1,2,3\n" * 200 + f"{long},0,0,0\n")
+    tracemalloc.start()
+    valid = read_scores(path, strict=False).valid
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert valid.tolist() == [True] * 203 + [False]
+    assert peak < 100e6
 
 
 def test_a_number_is_the_place_of_a_class_unless_all_names_are_numbers(tmp_path: Path) -> None:
@@ -310,3 +322,25 @@ def test_a_vector_of_logits_is_one_row_to_a_map_and_probabilities_are_many() -> 
         privcal.Scores(logits=[1.0, 2.0], labels=[0, 1])
     cells = CellHistogram(1).contributions(privcal.Scores(log_odds=[1.0], labels=[1]))
     assert cells.cells.tolist() == [[1]]
+
+
+class OldFrame:
+    """A data frame that gives no Arrow data, or would with a package that is not there."""
+
+    columns = ("label", "probability")
+
+    def __init__(self, arrow: bool) -> None:
+        if arrow:
+            self.__arrow_c_stream__ = self._fail
+
+    def _fail(self, *_: Any) -> None:
+        raise ImportError("no PyArrow")
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return pl.Series([0, 1] if name == "label" else [0.25, 0.75])
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_frames_without_arrow_data_are_read_column_by_column(arrow: bool) -> None:
+    expected = privcal.Scores(probabilities=[0.25, 0.75], labels=[0, 1])
+    assert same(read_scores(OldFrame(arrow)), expected)

@@ -121,6 +121,18 @@ def test_arrays_are_read_in_batches(tmp_path: Path, form: str, order: str) -> No
     assert "other" not in out.columns
 
 
+def test_a_damaged_file_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, logits=LOGITS, labels=LABELS)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"logits.npy") + 700] ^= 255  # in the logits themselves
+    for content in (data, data[:200]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="not a readable"):
+            applied(MAP, path, tmp_path / "out.npz")
+        assert [p.name for p in tmp_path.iterdir()] == ["x.npz"]
+
+
 def test_no_rows_give_no_rows(tmp_path: Path) -> None:
     empty = table().clear()
     for path in (save(tmp_path / "x.csv", empty), save(tmp_path / "x.parquet", empty)):

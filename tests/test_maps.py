@@ -531,3 +531,49 @@ def test_beyond_its_last_point_a_curve_rises_ever_more_slowly() -> None:
     [certain] = curve.confidence(probabilities=[[0.0, 1.0]])
     beyond = 53 * math.log(2) - 2
     assert certain == pytest.approx(1 / (1 + math.exp(-0.2 - 0.1 * math.log1p(beyond))))
+
+
+# --- of another model -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["confidence", "predict", "predict_proba"])
+def test_a_map_of_another_number_of_classes_or_another_model_is_refused(act: str) -> None:
+    map = TemperatureMap(2.0, provenance={"classes": 3, "model": "net-1"})
+    assert len(getattr(map, act)(np.eye(3))) == 3
+    with pytest.raises(privcal.InputError, match="with 3 classes, and the scores have 2: they are"):
+        getattr(map, act)(np.eye(2))
+    same, other = (
+        privcal.Scores(logits=np.eye(3), labels=[0, 1, 2], model=m) for m in ("net-1", "x")
+    )
+    assert len(getattr(map, act)(same)) == 3
+    with pytest.raises(privcal.InputError, match="is of model net-1, and the scores are of x"):
+        getattr(map, act)(other)
+
+
+def test_a_calibration_tells_its_map_the_number_of_classes() -> None:
+    policy = privcal.Policy(epsilon=1)
+    sources = [privcal.Source(random_scores(20, 4, seed), policy, ledger=None) for seed in (1, 2)]
+    map = privcal.calibrate(sources, method="acc-t", epsilon=1).map
+    assert map.classes == 4
+    with pytest.raises(privcal.InputError, match="with 4 classes, and the scores have 5"):
+        map.confidence(np.eye(5))
+
+
+def test_a_map_of_classes_takes_bare_confidences() -> None:
+    scores = privcal.Scores(confidence=[0.5, 0.9], correct=[True, False])
+    map = CurveMap(1.0, (0.0, 1.0), (0.0, 1.0), provenance={"classes": 10})
+    assert map.confidence(scores).shape == (2,)
+
+
+# --- scores far out ---------------------------------------------------------------------------
+
+
+def test_above_700_a_score_counts_as_infinite_and_the_others_keep_their_shares() -> None:
+    curve = CurveMap(1.0, (0.0, 2.0), (-1.0, 0.0))
+    logits = np.array([[z, 1.0, 0.0, 0.0] for z in (300.0, 690.0, 703.0, 720.0, 744.0, 1e4)])
+    confidence = curve.confidence(logits)
+    assert (np.diff(confidence[:3]) > 0).all()
+    assert (confidence[2:] == curve.confidence([[1e30, 0.0]])).all()
+    p = curve.predict_proba(logits)
+    assert p[:, 1] / p[:, 2] == pytest.approx(math.e)
+    assert (p[:, 2] == p[:, 3]).all()

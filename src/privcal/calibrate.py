@@ -121,7 +121,8 @@ class LocalPanel:
         refused = {name: code for name, code in codes.items() if code is not None}
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
-        self.classes = next((source.scores.classes for source in willing.values()), None)
+        tables = (source.scores for source in willing.values())
+        self.classes = next((t.classes for t in tables if t.outputs.kind != "confidence"), None)
         return refused
 
     def check_public(self, public: Scores | None) -> None:

@@ -26,7 +26,7 @@ REFUSALS = {
     "bad_request": "the request is malformed or outside the limits of its query family",
     "asker": "the policy does not let this asker ask",
     "query": "the policy does not allow this kind of query",
-    "model": "the scores come from another model than the request names",
+    "model": "the scores come from another model than the request names, or lack what it asks for",
     "over_request_limit": "the policy allows less epsilon for one request",
     "under_minimum": "the policy wants more epsilon for one request: answers for less are all noise",
     "over_budget": "not enough of the budget is left",

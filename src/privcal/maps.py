@@ -44,8 +44,8 @@ MOST_ODDS = 745.0
 """Log-odds beyond which the other classes' share is zero in double precision."""
 
 TOLD_APART = 700.0
-"""Log-odds above which a row's score counts as infinite: the other classes' share is about to leave the
-range in which doubles have all their digits, and programs differ in what they make of it there."""
+"""Log-odds above which a row's score counts as infinite: the other classes' share, e⁻⁷⁰⁰, is about to
+leave the range of doubles (2⁻¹⁰²², e⁻⁷⁰⁸), and kernels and runtimes differ in what they make of it there."""
 
 PRIOR_ONLY = "the noisy total is not clearly positive: the map is what was believed beforehand"
 """The note in the provenance of a map for which the noise drowned the data."""
@@ -304,7 +304,7 @@ class Map(ABC):
     def _read(self, logits: Any, probabilities: Any) -> Outputs:
         """What is to be mapped; refused if it is another model's."""
         outputs = _outputs(logits, probabilities)
-        if self.classes not in (None, outputs.classes):
+        if outputs.kind != "confidence" and self.classes not in (None, outputs.classes):
             raise InputError(
                 f"this map is of a model with {self.classes} classes, and the scores have "
                 f"{outputs.classes}: they are of another model"
@@ -736,11 +736,6 @@ class OffsetsMap(Map):
 
     def apply(self, outputs: Outputs) -> FloatArray:
         outputs.need_all_classes("an offset of the predicted class")
-        if outputs.classes != len(self.offsets):
-            raise InputError(
-                f"this map has offsets of {len(self.offsets)} classes, and the scores "
-                f"{outputs.classes} classes"
-            )
         s = log_odds(outputs, self.temperature)
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + np.exp(-self.at(s, outputs.predicted))))

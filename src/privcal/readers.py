@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -365,10 +364,10 @@ def array_roles(path: Path, layout: Layout) -> Arrays:
     with _npz(path) as archive:
         wanted = _array_names(path, archive.files, layout, labelled=False)
         [kind] = [kind for kind in ARRAYS if kind in wanted]
-        rows = npz_shape(path, wanted[kind])[0]
+        rows = _npz_header(path, wanted[kind])[0][:1]
         others = {}
         for name in archive.files:
-            if name in (wanted[kind], "class_names") or npz_shape(path, name) != (rows,):
+            if name in (wanted[kind], "class_names") or _npz_header(path, name)[0] != rows:
                 continue
             others["labels" if name == wanted.get("labels") else name] = _load(
                 path, ".npz", archive, name
@@ -389,32 +388,37 @@ def array_batches(arrays: Arrays, numbers: int) -> Iterator[Any]:
 
 
 def _npz_batches(path: Path, name: str, numbers: int) -> Iterator[Any]:
-    """An array of an .npz file, unpacked some rows at a time."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            shape, fortran, dtype = _header(member)
-            if fortran or not shape or dtype.hasobject:
-                raise ValueError
-            width = int(np.prod(shape[1:]))
-            step = max(1, numbers // max(1, width))
-            for start in range(0, max(1, shape[0]), step):
-                rows = min(step, shape[0] - start)
+    """An array of an .npz file, unpacked some rows at a time where its order allows that."""
+    shape, fortran, dtype = _npz_header(path, name)
+    if fortran or not shape or dtype.hasobject:
+        with _npz(path) as archive:
+            yield _load(path, ".npz", archive, name)
+        return
+    width = int(np.prod(shape[1:]))
+    step = max(1, numbers // max(1, width))
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        _header(member)
+        for start in range(0, max(1, shape[0]), step):
+            rows = min(step, shape[0] - start)
+            try:
                 data = member.read(rows * width * dtype.itemsize)
-                yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
-            return
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
-        pass  # not to be read in pieces, or damaged: NumPy says which
-    with _npz(path) as archive:
-        yield _load(path, ".npz", archive, name)
+                array = np.frombuffer(data, dtype).reshape(rows, *shape[1:])
+            except Exception:  # all kinds, on damaged files
+                raise _damaged(path) from None
+            yield array
 
 
-def npz_shape(path: Path, name: str) -> tuple[int, ...]:
-    """The shape of an array of an .npz file, from its header alone."""
+def _npz_header(path: Path, name: str) -> Any:
+    """Shape, order and type of an array of an .npz file."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            return tuple(_header(member)[0])
+            return _header(member)
     except Exception:
-        raise InputError(f"{path} is not a readable .npz file, or is cut short") from None
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} is not a readable .npz file, or is cut short")
 
 
 def _header(member: Any) -> Any:
@@ -535,7 +539,8 @@ def _read_table(
     read = pl.concat(parts)
     arguments = outputs_of(roles, read, schema)
     for label in labels:
-        arguments[roles.truth] = lists[label] if named else _events(read[label], roles).to_numpy()
+        given = _objects(lists[label]) if named else _events(read[label], roles).to_numpy()
+        arguments[roles.truth] = given
     if roles.person is not None:
         arguments["person"] = lists[roles.person]
     return arguments, [] if column is None else lists[column]
@@ -582,9 +587,16 @@ def labels_of(roles: Roles, piece: pl.DataFrame) -> Any:
     if roles.label is None or roles.kind == "confidence":
         return None
     if roles.class_names is not None:
-        return piece[roles.label].to_list()
+        return _objects(piece[roles.label].to_list())
     read = as_numbers("", piece, [roles.label], 0, strict=False)
     return _events(read[roles.label], roles).to_numpy()
+
+
+def _objects(values: list[Any]) -> Any:
+    """Each value by itself: an array of text would be as wide for every row as its longest one."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def _events(labels: pl.Series, roles: Roles) -> pl.Series:

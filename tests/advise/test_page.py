@@ -73,6 +73,15 @@ def test_every_setting_says_what_to_do_with_its_own_numbers(plan: Plan) -> None:
         assert f"{spot.point.of(spot.method).ece.mean:.3f}" in spot.recommendation
 
 
+def test_what_is_marked_asks_nobody_where_the_words_say_so() -> None:
+    poor = privcal.advise(samples=2, sources=2, epsilon=0.1, current_ece=0.01, shifts=["fog"], trials=2, around=True)  # fmt: skip
+    marked = {s.recommendation.split(":")[0]: s.point.of(s.method) for s in poor.around.spots}
+    assert "Leave the model alone" in marked
+    for opening, expected in marked.items():
+        assert expected.private == opening.startswith("Use ")
+    assert not marked["Leave the model alone"].private
+
+
 def test_one_sources_own_fit_knows_how_many_rows_it_has(plan: Plan) -> None:
     own = {s.samples: s.point.of("one-source").ece.mean for s in plan.around.spots}
     assert len(set(own.values())) == 3
@@ -105,7 +114,8 @@ def test_a_plan_without_a_grid_has_a_page_too(more: dict) -> None:
     assert seen.open == []
     assert planned.recommendation in seen.text
     assert planned.caveat in seen.text
-    assert "range" not in seen.attributes
+    assert "input" not in seen.tags
+    assert ("target" in seen.text) == ("target_ece" in more)
 
 
 def test_a_very_large_plan_does_not_grow_beyond_itself() -> None:

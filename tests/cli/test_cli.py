@@ -786,3 +786,49 @@ def test_the_core_imports_without_its_heavy_or_optional_parts() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+def test_columns_are_said_once_and_then_known(run: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    risk, died = rng.uniform(size=60), rng.integers(0, 2, 60)
+    path = tmp_path / "visits.csv"
+    pl.DataFrame({"risk": risk, "died": died, "pid": np.arange(60) // 2}).write_csv(path)
+    said = ("--columns", "probability=risk,label=died", "--columns", "person=pid")
+    code, _, stderr = run("ledger", "create", path, *said)
+    assert code == 0, stderr
+    out = tmp_path / "map.json"
+    asked = ("calibrate", path, "--method", "sketch", "--epsilon", "0.5", "--out", out)
+    code, _, stderr = run(*asked, "--columns", "probability=died,label=risk")
+    assert code == 2
+    assert "leave --columns and --classes out" in stderr
+    assert run(*asked)[0] == 0
+    assert "30 persons" in run("source", "check", path)[1]
+    done = tmp_path / "done.csv"
+    code, _, _ = run("apply", out, path, *said[:2], "--out", done)
+    assert code == 0
+    found = _columns(done)
+    assert list(found) == ["died", "pid", "predicted", "correct", "confidence"]
+    expected = privcal.load_map(out).confidence(probabilities=risk)
+    assert found["confidence"] == pytest.approx(expected)
+    measured = json.loads(run("evaluate", done, "--json")[1])["before"]
+    scores = privcal.Scores(probabilities=risk, labels=died)
+    assert measured["ece"] == pytest.approx(privcal.evaluate(scores, privcal.load_map(out)).ece)
+
+
+@pytest.mark.parametrize("text", ["label", "label=", "=died", "label=a,label=b"])
+def test_columns_are_pairs(run: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text("label,probability\n1,0.5\n")
+    code, _, stderr = run("evaluate", tmp_path / "x.csv", "--columns", text)
+    assert code == 2
+    assert "--columns" in stderr
+
+
+def test_logits_that_look_like_probabilities_are_remarked(run: Any, tmp_path: Path) -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 40)
+    np.savez(tmp_path / "x.npz", logits=p, labels=p.argmax(1))
+    for command in (["evaluate"], ["source", "check"], ["fit"]):
+        code, _, stderr = run(*command, tmp_path / "x.npz")
+        assert code == 0
+        assert "if they are probabilities, call them so" in stderr
+    code, _, stderr = run("ledger", "create", tmp_path / "x.npz", "--per-row")
+    assert "if they are probabilities, call them so" in stderr

@@ -619,6 +619,10 @@ def test_check_tells_that_an_archive_is_damaged_or_none(run: Any, tmp_path: Path
     path.write_bytes(data)
     refused(run("data", "check", path), f"fog in {path} cannot be read")
     refused(run("data", "check", tmp_path / "none.npz"), "there is no file")
+    (tmp_path / "a.json").write_text("{}")
+    said = run("data", "check", tmp_path / "a.json")
+    refused(said, "a.json is not a readable .npz file")
+    assert "pickle" not in said[2]
     np.save(tmp_path / "one.npy", np.zeros((3, 2)))
     refused(run("data", "check", tmp_path / "one.npy"), "one.npy is not a readable .npz file")
     np.savez(path, labels=np.zeros(0, np.int64), fog=np.zeros((0, 10)))

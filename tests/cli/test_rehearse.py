@@ -160,6 +160,17 @@ def test_rows_whose_ledger_is_elsewhere_or_lost_are_refused(
     assert refused(run, clinics[0])
 
 
+def test_a_file_with_a_ledger_is_refused_whatever_rows_it_holds_now(
+    run: Any, clinics: list[Path]
+) -> None:
+    assert run("ledger", "create", clinics[0], "--per-row")[0] == 0
+    rows = random_scores(10, seed=9)
+    np.savez(clinics[0], logits=rows.outputs.array, labels=rows.labels)
+    assert refused(run, clinics[0])
+    clinics[0].with_name(f"{clinics[0].name}.ledger").unlink()
+    assert refused(run, clinics[0])
+
+
 def test_a_part_of_a_table_that_has_a_ledger_is_refused(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:

@@ -171,6 +171,22 @@ def test_the_owner_sees_who_asks_what_and_what_it_costs_before_saying_yes(
     assert not (tmp_path / "a.json").exists()
 
 
+def test_an_owner_who_says_no_is_not_charged_and_keeps_nothing_for_the_campaign(
+    lab: Lab, owners: list[Owner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.new()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    args = ("source", "answer", owners[0].data, lab.question, "--out", tmp_path / "a.json")
+    code, out, _ = owners[0].run(*args)
+    assert (code, "nothing was charged" in out) == (1, True)
+    assert owners[0].spent == 0
+    assert owners[0].ledger.reserved() == []
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    assert owners[0].run(*args)[0] == 0
+    assert owners[0].spent == 1.0
+
+
 def test_options_of_a_method_and_public_rows_go_with_the_campaign(
     lab: Lab, owners: list[Owner]
 ) -> None:

@@ -512,7 +512,7 @@ def test_forged_and_exchanged_answers_are_not_used(world: World) -> None:
     code, out, err = world.calibrate()
     assert code == 0
     assert sorted(json.loads(out)["spent"]) == ["site-2", "site-3"]
-    assert err.count("is not used") == 3
+    assert err.count("not used") == 3
     assert "no answer yet from site-1" in err
     # The true one counts, whatever lies beside it.
     changed(files["site-1"], files["site-1"], replies=replies)
@@ -555,13 +555,19 @@ def test_two_sites_with_one_ledger_are_not_two_sources(world: World, tmp_path: P
     assert (code, "one ledger" in err) == (2, True)
 
 
-def test_an_answer_to_another_question_is_refused(world: World) -> None:
+def test_what_else_lies_beside_the_answers_keeps_no_map_from_being_made(world: World) -> None:
+    """Answers to earlier campaigns, notes of other programs, and whatever another hospital adds."""
+    world.new(out=world.shared / "earlier.json")
+    world.look()
     world.new()
     world.look()
-    [file] = world.answers.iterdir()
-    changed(file, file, question="0" * 64)
-    code, _, err = world.calibrate()
-    assert (code, "another campaign" in err) == (2, True)
+    os.mkfifo(world.answers / "pipe.json")
+    (world.answers / "notes.json").write_text("not JSON")
+    (world.answers / "gone.json").symlink_to("nowhere")
+    code, out, err = world.calibrate()
+    assert code == 0, err
+    assert json.loads(out)["spent"] == {"site-1": 1.0}
+    assert err.count("not used") == 4
 
 
 # --- sentences ----------------------------------------------------------------------------

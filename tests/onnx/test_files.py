@@ -102,6 +102,15 @@ def test_rows_that_a_map_tells_apart_stay_apart() -> None:
         assert (np.diff(given["probabilities"][:, 0]) > 0).all()
 
 
+def test_logits_in_double_precision_are_not_rounded_to_single() -> None:
+    logits = np.zeros((100, 2))
+    logits[:, 0] = 1 + 1e-9 * np.arange(100)
+    assert len(np.unique(logits[:, 0].astype(np.float32))) < 5
+    for name in ("curve", "warm", "risk"):
+        given = run(privcal.onnx.export(every_map(2)[name], precision="float64"), logits)
+        assert len(np.unique(given["probabilities"][:, 0])) == 100
+
+
 def test_a_kind_of_another_package_says_that_it_has_no_form() -> None:
     @dataclass(frozen=True)
     class Own(CurveMap):

@@ -256,6 +256,23 @@ def test_a_dropout_that_is_off_is_fine() -> None:
     check_model(graph("logits = Dropout(x, r, t)", "float[N, 4] logits", r=0.5, t=0))
 
 
+def test_a_dropout_that_may_be_switched_on_is_refused() -> None:
+    model = graph("logits = Dropout(x, r, t)", "float[N, 4] logits", r=0.5)
+    model.graph.input.append(helper.make_tensor_value_info("t", TensorProto.BOOL, []))
+    with pytest.raises(InputError, match="Dropout draws random numbers"):
+        check_model(model)
+
+
+def test_a_random_operator_is_found_inside_a_branch_too() -> None:
+    model = graph("y = Softmax(x)", "float[N, 4] y")
+    inner = helper.make_graph([helper.make_node("Bernoulli", ["x"], ["r"])], "branch", [], [])
+    model.graph.node.append(
+        helper.make_node("If", ["c"], ["o"], then_branch=inner, else_branch=inner)
+    )
+    with pytest.raises(InputError, match="Bernoulli draws random numbers"):
+        check_model(model)
+
+
 def test_a_file_that_is_no_model_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(b"not a model at all")
     (tmp_path / "b.onnx").write_bytes(b"")

@@ -45,6 +45,11 @@ CHARTS = {
         x=Axis("asker", names=("a", "b", "c")),
         series=(Series("ε", (0.0, 1.0, 2.0), (1.0, 0.25, None), kind="bars", look=3),),
     ),
+    "long names": replace(
+        CHART,
+        x=Axis("asker", names=("a department of somewhere", "b", "histogram-binning")),
+        series=(Series("ε", (0.0, 1.0, 2.0), (1.0, 0.25, None), kind="bars", look=3),),
+    ),
     "points with whiskers": replace(
         CHART,
         x=Axis("confidence", low=0.0, high=1.0),

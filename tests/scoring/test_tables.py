@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install privcal[onnx]")
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 skl2onnx = pytest.importorskip("skl2onnx")
 
 from skl2onnx.common.data_types import FloatTensorType, StringTensorType  # noqa: E402
@@ -177,6 +177,19 @@ def test_features_are_taken_in_the_order_that_is_said(tmp_path: Path, plain: Mod
         parts.scores(plain, table, Setup("y", "pid", ("f0", "f1")))
     with pytest.raises(InputError, match=r"has no column age; it has f0, "):
         parts.scores(plain, table, Setup("y", "pid", (*parts.FEATURES[1:], "age")))
+
+
+def test_features_may_be_named_in_the_model_and_what_is_said_goes_before(tmp_path: Path) -> None:
+    net = parts.net(PLAIN)
+    onnx.helper.set_model_props(net, {"privcal.features": json.dumps(parts.FEATURES[::-1])})
+    model = Model(parts.save(tmp_path / "model.onnx", net))
+    table = write(parts.frame(parts.numbers(5)), tmp_path / "table.parquet")
+    turned, straight = Setup("y", "pid", parts.FEATURES[::-1]), parts.SETUP
+    assert parts.scores(model, table, Setup("y", "pid")).equals(parts.scores(model, table, turned))
+    assert not parts.scores(model, table, straight).equals(parts.scores(model, table, turned))
+    onnx.helper.set_model_props(net, {"privcal.features": "f0,f1"})
+    with pytest.raises(InputError, match=r"privcal\.features must be a JSON list of names"):
+        Model(parts.save(tmp_path / "model.onnx", net))
 
 
 def test_images_come_from_the_array_x(tmp_path: Path) -> None:

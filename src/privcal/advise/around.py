@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from privcal.advise import sentences
-from privcal.advise.choose import Choice, best, judge
+from privcal.advise.choose import Choice, best, best_without_data, judge
 from privcal.advise.expect import PlanTask, Scenario, SettingsDone, expect
 from privcal.advise.plan import Around, Point, Spot
 
@@ -50,10 +50,10 @@ def settings_around(
 
 
 def _spot(point: Point, rows: int, choice: Choice, recommendation: str | None = None) -> Spot:
-    method = choice.method
     said = recommendation or sentences.recommendation(choice, rows, None, None)
-    enough = sentences.enough(judge(method, point), method, point)
-    return Spot(rows, point, method, said, enough)
+    verdict = judge(choice.method, point)
+    used = best_without_data(point).method if verdict == "no" else choice.method
+    return Spot(rows, point, used, said, sentences.enough(verdict, choice.method, point))
 
 
 def _multiples(value: int, factors: Sequence[float], most: int) -> tuple[int, ...]:

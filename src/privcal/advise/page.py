@@ -23,7 +23,7 @@ from privcal.pages import (
     tag,
 )
 from privcal.privacy.epsilon import as_odds
-from privcal.simulate.variants import Variant
+from privcal.simulate.variants import UNCALIBRATED, Variant
 from privcal.study.show.styles import styles
 
 Document = Mapping[str, Any]
@@ -98,7 +98,7 @@ def _around_chart(plan: Document, looks: Sequence[Series], measure: str) -> Char
     """Along ε at the recommended setting; plan.js draws the others."""
     around = plan["around"]
     epsilons = around["epsilons"]
-    start = around["spots"].index(_here(plan)) - epsilons.index(plan["epsilon"])
+    start = _place(plan) - epsilons.index(plan["epsilon"])
     along = [spot[measure] for spot in around["spots"][start : start + len(epsilons)]]
     return _lines(plan, looks, measure, ALONG["epsilons"], epsilons, along, plan["epsilon"])
 
@@ -124,10 +124,16 @@ def _lines(
 ) -> Chart:
     chosen = _index(plan)
     series = [_line(look, x, [p[i] for p in along], i == chosen) for i, look in enumerate(looks)]
+    if plan["target_ece"] is not None and measure == "ece":
+        series.append(_target(plan["target_ece"]))
     ring = Series("recommended", (at,), (along[list(x).index(at)][chosen][0],), kind="ring")
     low, high = _limits(plan, measure)
     axis = Axis(MEASURES[measure], low=low, high=high, digits=3)
     return Chart(TITLES[measure], BANDS, Axis(name, log=True), axis, (*series, ring))
+
+
+def _target(ece: float) -> Series:
+    return Series("target", (), (ece,), kind="level", look=5)
 
 
 def _line(
@@ -230,25 +236,28 @@ def _data(plan: Document, looks: Sequence[Series]) -> Document:
             if (limits := _limits(plan, measure))
         },
         "bands": BANDS,
+        "target": plan["target_ece"],
     }  # fmt: skip
 
 
-def _here(plan: Document) -> Document:
-    """The spot of the recommended setting."""
-    around = plan["around"]
-    place = 0
+def _place(plan: Document) -> int:
+    """The place of the recommended setting among the spots."""
+    around, place = plan["around"], 0
     for name, value in (
         ("samples", plan["samples"]),
         ("sources", plan["sources"]),
         ("epsilons", plan["epsilon"]),
     ):
         place = place * len(around[name]) + around[name].index(value)
-    found: Document = around["spots"][place]
-    return found
+    return place
 
 
 def _index(plan: Document) -> int:
-    return [e["method"] for e in plan["point"]["expected"]].index(plan["method"])
+    """The place of what to use among the methods."""
+    if plan["around"] is not None:
+        return int(plan["around"]["spots"][_place(plan)]["method"])
+    names = [e["method"] for e in plan["point"]["expected"]]
+    return names.index(UNCALIBRATED if plan["leave_alone"] else plan["method"])
 
 
 def _as_spot(plan: Document) -> Document:

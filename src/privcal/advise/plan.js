@@ -21,6 +21,8 @@ function chartOf(measure, at) {
     const of = (k) => spots.map((values) => values[m][k]);
     return { ...look, kind: "line", strong, x: plan[along], y: of(0), low: ranged ? of(1) : null, high: ranged ? of(2) : null };
   });
+  if (plan.target !== null && measure === "ece")
+    series.push({ name: "target", kind: "level", look: 5, x: [], y: [plan.target] });
   series.push({
     name: "recommended", kind: "ring", look: 0, x: [plan[along][at[along]]], y: [here[measure][here.method][0]],
   });

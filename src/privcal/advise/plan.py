@@ -293,6 +293,7 @@ class Spot:
     samples: int
     point: Point
     method: Variant
+    """What to use: the best private method, or what needs no data where that is no worse."""
     recommendation: str
     enough: Enough
 

@@ -193,8 +193,11 @@ def digest(document: Mapping[str, Any]) -> str:
 def read_file(path: str | Path, format: str) -> dict[str, Any]:
     """The document in a file of this format; InputError for whatever else it is."""
     what = {QUESTION_FORMAT: "question", ANSWER_FORMAT: "answer"}[format]
+    path = Path(path)
     try:
-        with Path(path).open("rb") as file:
+        if not path.is_file() and path.exists():
+            raise InputError(f"{path} is no plain file")  # a pipe would be waited for
+        with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None

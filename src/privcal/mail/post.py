@@ -66,6 +66,11 @@ class Post(Protocol):
         """The asker's name, as ledgers record it."""
         ...
 
+    @property
+    def proves(self) -> bool:
+        """Whether an answer proves whose it is, so that others can be left aside."""
+        ...
+
     def write(
         self, plan: Sequence[Question], questions: Sequence[Question], to: Mapping[str, str] | None
     ) -> tuple[dict[str, Any], str | None]:
@@ -95,6 +100,10 @@ class Unsigned:
     """Letters that anybody could have written: the owner who answers knows whom they came from."""
 
     name: str
+
+    @property
+    def proves(self) -> bool:
+        return False
 
     @property
     def asker(self) -> str:
@@ -339,21 +348,12 @@ class MailCampaign:
         rounds = {letters.digest(document): round for round, document in enumerate(sent)}
         given: dict[tuple[str, int], tuple[Path, Given | Exception]] = {}
         for file in files:
-            answer = letters.read_file(file, ANSWER_FORMAT)
-            round = rounds.get(str(answer.get("question")), -1)
-            if round < 0:
-                raise InputError(
-                    f"{file} does not answer a question of campaign {self.name}: it is about "
-                    "another campaign, or its question was changed on the way"
-                )
-            key = _key_path(self._record.folder, round)
-            secret = key.read_text("ascii") if key.exists() else None
             try:
-                answers = self._post.read(sent[round], secret, answer)
+                round, answers = self._open(file, sent, rounds)
             except InputError as error:
-                if secret is None:
-                    raise InputError(f"{file} cannot be used: {error}") from None
-                warn(f"{file} is not used: {error}")  # anybody could have put it there
+                if not self._post.proves:
+                    raise
+                warn(f"not used: {error}")  # anybody could have put it there
                 continue
             for name, one in answers:
                 before, known = given.get((name, round), (file, one))
@@ -369,6 +369,24 @@ class MailCampaign:
             for (name, round), (_, one) in given.items()
             for index, question in enumerate(self._questions(sent[round]))
         }
+
+    def _open(
+        self, file: Path, sent: Sequence[Mapping[str, Any]], rounds: Mapping[str, int]
+    ) -> tuple[int, list[tuple[str, Given | Exception]]]:
+        """The round that a file answers, and who answers what in it."""
+        answer = letters.read_file(file, ANSWER_FORMAT)
+        round = rounds.get(str(answer.get("question")), -1)
+        if round < 0:
+            raise InputError(
+                f"{file} does not answer a question of campaign {self.name}: it is about another "
+                "campaign, or its question was changed on the way"
+            )
+        key = _key_path(self._record.folder, round)
+        secret = key.read_text("ascii") if key.exists() else None
+        try:
+            return round, self._post.read(sent[round], secret, answer)
+        except InputError as error:
+            raise InputError(f"{file} cannot be used: {error}") from None
 
     def _answer(
         self, given: Given | Exception, index: int, question: Question, max_rows: int
@@ -426,10 +444,19 @@ def _key_path(folder: Path, round: int) -> Path:
 
 def find_record(answers: Sequence[Path], folder: Path) -> Path:
     """The record of the campaign that these answers are of, among those in a folder."""
-    names = {str(letters.read_file(file, ANSWER_FORMAT).get("campaign")) for file in answers}
+    names: set[str] = set()
+    problem = InputError("there are no answers")
+    for file in answers:
+        try:
+            names.add(str(letters.read_file(file, ANSWER_FORMAT).get("campaign")))
+        except InputError as error:  # whoever reads on says it, where it matters
+            problem = error
+    if not names:
+        raise problem
     if len(names) > 1:
         raise InputError(
-            f"the answers are of several campaigns, {', '.join(sorted(names))}: use one"
+            f"the answers are of several campaigns, {', '.join(sorted(names))}: say with --question "
+            "which file yours began with"
         )
     [name] = names
     found = []

@@ -50,6 +50,8 @@ MAX_DAYS = MAX_LIFETIME_BY_MAIL // (24 * 3600)
 class Signed:
     """The calibrator's side, with its start-up kit and the roster in it."""
 
+    proves = True
+
     def __init__(self, kit: Path, sites: Sequence[str] | None = None, days: int = DAYS) -> None:
         if not is_calibrator(kit):
             raise InputError(f"{kit} is not a calibrator's start-up kit")

@@ -19,7 +19,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from privcal.calibrate import undisturbed
@@ -197,7 +197,8 @@ def watch(kit: Path, folder: Path, *, every: float, once: bool, tell: Callable[[
     """
     stopped = threading.Event()
     written = 0
-    with only_one(kit, "watching.lock"), _stopping(stopped), scoring_ahead(kit.resolve()):
+    ahead = nullcontext() if once else scoring_ahead(kit.resolve())
+    with only_one(kit, "watching.lock"), ahead, _stopping(stopped):
         watched = Watch(kit, folder, tell)
         try:
             while not stopped.is_set():

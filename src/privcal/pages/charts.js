@@ -72,7 +72,7 @@ function point(state, x, aloud = false) {
   const [across] = scales(chart, state.width);
   const found = told(chart).map((s) => [s, saidAt(chart, s, x)]).filter(([, said]) => said !== "");
   const where = `${chart.x.label}: ${place(chart, x)}`;
-  state.svg.append(svg("path", { d: `M${n(across(x))},${TOP}V${chart.height - BOTTOM}`, class: "here" }));
+  state.svg.append(svg("path", { d: `M${n(across(x))},${TOP}V${n(bottomOf(chart, state.width))}`, class: "here" }));
   state.tip = el("div", { class: "tip", "aria-hidden": "true" }, el("p", null, where),
     el("ul", null, found.map(([s, said]) => el("li", null, swatch(s), s.name, el("b", null, said)))));
   state.box.append(state.tip);

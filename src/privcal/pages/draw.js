@@ -2,7 +2,7 @@
 // The pictures of drawing.py, drawn again where they have to change. A test compares the two.
 
 const SVG = "http" + "://www.w3.org/2000/svg"; // a name, not an address: nothing is fetched
-const WIDTH = 720, LEFT = 52, RIGHT = 12, TOP = 24, BOTTOM = 42, LOOKS = 16;
+const WIDTH = 720, LEFT = 52, RIGHT = 12, TOP = 24, BOTTOM = 42, LOOKS = 16, LETTER = 6.3, LONGEST = 16;
 const MARKS = [
   "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
   "M-2.7,-2.7h5.4v5.4h-5.4z",
@@ -110,18 +110,18 @@ function scales(chart, width) {
   const across = scale(xs, LEFT, width - RIGHT, {
     ...chart.x, most: Math.max(2, Math.floor((width - LEFT - RIGHT) / 64)), inset: bars || isFinite_(chart.x.high) ? 0 : 10,
   });
-  const up = scale(ys, chart.height - BOTTOM, TOP, {
+  const up = scale(ys, bottomOf(chart, width), TOP, {
     ...chart.y, low: bars ? chart.y.low ?? 0 : chart.y.low, roundEnds: true,
-    most: Math.max(2, Math.floor((chart.height - TOP - BOTTOM) / 44)),
+    most: Math.max(2, Math.floor((bottomOf(chart, width) - TOP) / 44)),
   });
   return [across, up];
 }
 
 function picture(chart, width = WIDTH) {
   const [across, up] = scales(chart, width);
-  const [right, bottom] = [width - RIGHT, chart.height - BOTTOM];
+  const [right, bottom] = [width - RIGHT, n(bottomOf(chart, width))];
   const [left, top] = [LEFT - 5, TOP - 5];
-  const [wide, high] = [n(width - LEFT - RIGHT + 10), n(chart.height - TOP - BOTTOM + 5)];
+  const [wide, high] = [n(width - LEFT - RIGHT + 10), n(bottomOf(chart, width) - TOP + 5)];
   const grid = svg("g", { "aria-hidden": "true" });
   for (const [value, label] of up.ticks) {
     grid.append(svg("path", { d: `M${LEFT},${n(up(value))}H${right}`, class: "grid" }));
@@ -129,7 +129,7 @@ function picture(chart, width = WIDTH) {
   }
   for (const [value, label] of across.ticks) {
     grid.append(svg("path", { d: `M${n(across(value))},${bottom}v4`, class: "tick" }));
-    grid.append(text(across(value), bottom + 16, label, "middle"));
+    grid.append(below(across(value), bottomOf(chart, width), label, isTurned(chart, width)));
   }
   const panel = svg("svg", { x: left, y: top, width: wide, height: high, viewBox: `${left} ${top} ${wide} ${high}` },
     chart.series.map((s) => drawn(s, across, up)));
@@ -138,6 +138,24 @@ function picture(chart, width = WIDTH) {
     svg("title", null, chart.title), svg("desc", null, chart.about), grid,
     svg("path", { d: `M${LEFT},${bottom}H${right}`, class: "axis" }), panel,
     text(0, 11, chart.y.label, "start", "name"), text(right, chart.height - 6, chart.x.label, "end", "name"));
+}
+
+const longest = (chart) => Math.max(0, ...(chart.x.names || []).map((name) => [...name].length));
+
+// Whether names along x are too long to stand side by side.
+function isTurned(chart, width) {
+  return longest(chart) * LETTER > (width - LEFT - RIGHT) / Math.max((chart.x.names || []).length, 1);
+}
+
+function bottomOf(chart, width) {
+  return chart.height - BOTTOM - (isTurned(chart, width) ? Math.min(longest(chart), LONGEST) * LETTER * 0.6 : 0);
+}
+
+function below(x, bottom, label, turned) {
+  if (!turned) return text(x, bottom + 16, label, "middle");
+  const letters = [...label];
+  const short = letters.length <= LONGEST ? label : `${letters.slice(0, LONGEST - 1).join("")}…`;
+  return svg("text", { transform: `translate(${n(x + 4)},${n(bottom + 12)}) rotate(-35)`, "text-anchor": "end" }, short);
 }
 
 function drawn(series, across, up) {

@@ -32,6 +32,9 @@ MARKS = (
 )
 """Shapes, so that lines are told apart without colours too."""
 
+LETTER, LONGEST = 6.3, 16
+"""About the width of a letter, and the letters of a name that are shown where it must be turned."""
+
 LOOKS = 16
 """Colours that the style sheet has: a look is one of them."""
 
@@ -40,8 +43,8 @@ Bound = tuple[float | None, ...]
 
 def picture(chart: Chart, width: float = WIDTH) -> Html:
     across, up = scales(chart, width)
-    inner_width, inner_height = width - LEFT - RIGHT, chart.height - TOP - BOTTOM
-    right, bottom = width - RIGHT, chart.height - BOTTOM
+    right, bottom = width - RIGHT, _n(_bottom(chart, width))
+    inner_width, inner_height = width - LEFT - RIGHT, _bottom(chart, width) - TOP
     grid = []
     for value, label in up.ticks:
         y = up(value)
@@ -50,7 +53,7 @@ def picture(chart: Chart, width: float = WIDTH) -> Html:
     for value, label in across.ticks:
         x = across(value)
         grid.append(tag("path", d=f"M{_n(x)},{bottom}v4", class_="tick"))
-        grid.append(_text(x, bottom + 16, label, "middle"))
+        grid.append(_below(x, _bottom(chart, width), label, _is_turned(chart, width)))
     drawn = (_drawn(s, across, up) for s in chart.series)
     # An svg in an svg cuts off what is beyond its edges; marks on them stay whole.
     left, top, wide, high = LEFT - 5, TOP - 5, _n(inner_width + 10), _n(inner_height + 5)
@@ -101,16 +104,38 @@ def scales(chart: Chart, width: float = WIDTH) -> tuple[Scale, Scale]:
     )
     up = Scale.of(
         ys,
-        chart.height - BOTTOM,
+        _bottom(chart, width),
         TOP,
         log=chart.y.log,
         low=0.0 if bars and chart.y.low is None else chart.y.low,
         high=chart.y.high,
         names=chart.y.names,
-        most=max(2, int((chart.height - TOP - BOTTOM) // 44)),
+        most=max(2, int((_bottom(chart, width) - TOP) // 44)),
         round_ends=True,
     )
     return across, up
+
+
+def _is_turned(chart: Chart, width: float) -> bool:
+    """Whether names along x are too long to stand side by side."""
+    names = chart.x.names or ()
+    longest = max(map(len, names), default=0)
+    return longest * LETTER > (width - LEFT - RIGHT) / max(len(names), 1)
+
+
+def _bottom(chart: Chart, width: float) -> float:
+    """Where the panel ends: turned names need more room."""
+    longest = min(max(map(len, chart.x.names or ()), default=0), LONGEST)
+    return chart.height - BOTTOM - (longest * LETTER * 0.6 if _is_turned(chart, width) else 0)
+
+
+def _below(x: float, bottom: float, label: str, turned: bool) -> Html:
+    """A figure or a name below its tick."""
+    if not turned:
+        return _text(x, bottom + 16, label, "middle")
+    short = label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
+    place = f"translate({_n(x + 4)},{_n(bottom + 12)}) rotate(-35)"
+    return tag("text", short, transform=place, text_anchor="end")
 
 
 def _drawn(series: Series, across: Scale, up: Scale) -> Html:

@@ -17,6 +17,7 @@ place, or at one that is aligned alike. ∎
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -45,6 +46,9 @@ TYPES: dict[str, npt.DTypeLike] = {
 }
 """The types of inputs that a table or an array can fill."""
 
+
+FEATURES = "privcal.features"
+"""Where a model's metadata may name its features."""
 
 ALIGNMENT = 64
 ROUNDING = 1e-6
@@ -129,6 +133,8 @@ class Model:
         except InputError as error:
             raise InputError(f"model {self.path}: {error}") from None
         self.kind, self.column = found.kind, found.column
+        self.features = _features(self.path, proto)
+        """The columns that the model takes as one matrix, where its file says so."""
         self._output = [found.output]
         self._places: dict[str, npt.NDArray[Any]] = {}
         count = found.classes or self._width()
@@ -256,6 +262,20 @@ def _input(value: Any) -> Input:
         )
     shape = tuple(size if isinstance(size, int) and size > 0 else None for size in rest)
     return Input(value.name, np.dtype(TYPES[value.type]), shape)
+
+
+def _features(path: Path, proto: Any) -> tuple[str, ...] | None:
+    """The names of the features in a model's metadata: a JSON list."""
+    said = {entry.key: entry.value for entry in proto.metadata_props}.get(FEATURES)
+    if said is None:
+        return None
+    try:
+        names = json.loads(said)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"model {path}: its metadata {FEATURES} must be a JSON list of names")
+    return tuple(names)
 
 
 def _dtype(session: Any, output: str) -> npt.DTypeLike:

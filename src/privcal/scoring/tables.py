@@ -101,7 +101,7 @@ class Table:
 
     def _inputs(self) -> dict[str, tuple[str, ...]]:
         """The columns that each input of the model takes."""
-        inputs, features = self.model.inputs, self.setup.features
+        inputs, features = self.model.inputs, self.setup.features or self.model.features
         if self._arrays is not None:
             name = ARRAY if ARRAY in self.names and len(inputs) == 1 else None
             return {i.name: self._exists((name or i.name,)) for i in inputs}

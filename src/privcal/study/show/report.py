@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from privcal.pages import Section, items, join, page, save, tag
+from privcal.pages import Html, Section, items, join, page, save, tag
 from privcal.simulate.variants import UNCALIBRATED, Variant
 from privcal.study.paper.ranking import ece_against_others, medians
 from privcal.study.paper.sweeps import more_helps_table
@@ -113,7 +113,7 @@ def _main_sections(main: Results, document: dict[str, Any]) -> list[Section]:
     return [*sections, Section("Shift by shift", join(*map(page_table, rest)), "tables")]
 
 
-def _beside(main: Results) -> Any:
+def _beside(main: Results) -> Html:
     mislead = (
         "The ECE alone can mislead: a constant confidence equal to the accuracy has almost none, "
         "and tells nobody which answers to trust. The Brier score, the mean squared error of the "
@@ -124,7 +124,7 @@ def _beside(main: Results) -> Any:
     return join(tag("p", mislead), items(ece_against_others(main)))
 
 
-def _factors(factors: Results) -> Any:
+def _factors(factors: Results) -> Html:
     about = tag("p", f"{factors.title}; {_facts(factors)}", class_="soft")
     return join(about, factor_charts(factors), *map(page_table, all_tables(factors)))
 
