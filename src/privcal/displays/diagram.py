@@ -111,7 +111,7 @@ class Diagram(ABC):
         titles = [name] if name else []
         if self.epsilon is not None:
             titles.append(f"estimated under ε = {self.epsilon:g}, nothing here was measured")
-        self.ax_.set_title("\n".join(titles), fontsize=10)
+        self.ax_.set_title("\n".join(titles), fontsize=9)
         return self
 
     def save(self, path: str | Path, title: str = "") -> None:
