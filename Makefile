@@ -38,7 +38,7 @@ bench: $(VENV)/.bench  ## speed and memory beside other libraries
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove all that was made here
-	rm -rf $(VENV) privcal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/privcal/libcompiled.so
+	rm -rf $(VENV) privcal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/privcal/libcompiled.so docs/_build docs/made
 
 $(VENV)/.base: pyproject.toml hatch_build.py src/privcal/compiled.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privcal needs Python 3.11 or newer; say which one with: make PYTHON=python3.12 ...")'
