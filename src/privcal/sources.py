@@ -381,12 +381,16 @@ def read_public(
     columns: Mapping[str, str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Scores:
-    """The calibrator's own scores; a file that is a source, here or anywhere, is refused."""
+    """The calibrator's own scores; a source, here or anywhere, or a copy of one is refused."""
     file = outputs_file(path).resolve()
     same = any(Data.at(source).same_file(file) for source in sources)
     if same or opening.notes_of(Data(file)):
         raise InputError(f"{path} is a source; public rows would get no privacy at all")
-    return read_scores(path, columns=columns, class_names=class_names)
+    public = read_scores(path, columns=columns, class_names=class_names)
+    data = Data(file, layout=Layout.of(columns, class_names))
+    if (known := opening.known_as(public) or opening.private_as(data)) is not None:
+        raise InputError(f"the public rows are those of {known}: they would get no privacy")
+    return public
 
 
 def check_public(public: Scores, sources: Iterable[tuple[str, Scores]]) -> None:

@@ -263,6 +263,46 @@ def test_a_dropout_that_may_be_switched_on_is_refused() -> None:
         check_model(model)
 
 
+def with_function(domain: str, name: str, *nodes: Any) -> Any:
+    """A model that calls a function of its own."""
+    model = graph("logits = Identity(x)", "float[N, 4] logits", r=0.5, t=0)
+    versions = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function(domain, name, ["a"], ["b"], nodes, versions))
+    model.graph.node[0].CopyFrom(helper.make_node(name, ["x"], ["logits"], domain=domain))
+    model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+def test_a_dropout_in_a_function_is_not_switched_off_by_a_name_outside() -> None:
+    """Were it allowed, the runtime would give the same row other scores each time."""
+    on = helper.make_tensor("on", TensorProto.BOOL, [], [True])
+    half = helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])
+    model = with_function(
+        "mine",
+        "Same",
+        helper.make_node("Constant", [], ["t"], value=on),
+        helper.make_node("Constant", [], ["r"], value=half),
+        helper.make_node("Dropout", ["a", "r", "t"], ["b"]),
+    )
+    with pytest.raises(InputError, match="Dropout draws random numbers"):
+        check_model(model)
+
+
+def test_a_function_cannot_take_the_name_of_an_operator_that_is_not_run_here() -> None:
+    """The runtime runs its own operator of that name, whatever the function says."""
+    same = helper.make_node("Identity", ["a"], ["b"])
+    check_model(with_function("mine", "Sampling", same))
+    with pytest.raises(InputError, match=r"Sampling is from com\.microsoft"):
+        check_model(with_function("com.microsoft", "Sampling", same))
+
+
+def test_a_constant_without_a_value_is_none() -> None:
+    model = graph("logits = Dropout(x, r, t)", "float[N, 4] logits", r=0.5)
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["t"]))
+    with pytest.raises(InputError, match="Dropout draws random numbers"):
+        check_model(model)
+
+
 def test_a_random_operator_is_found_inside_a_branch_too() -> None:
     model = graph("y = Softmax(x)", "float[N, 4] y")
     inner = helper.make_graph([helper.make_node("Bernoulli", ["x"], ["r"])], "branch", [], [])
