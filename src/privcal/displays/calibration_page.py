@@ -27,6 +27,7 @@ from privcal.pages import (
 )
 from privcal.plausible import IMPLAUSIBLE
 from privcal.scores import Outputs
+from privcal.wording import plural
 
 _REASONS = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
 
@@ -39,8 +40,8 @@ def calibration_page(
     model = result.map.provenance.get("model")
     lead = [
         f"A model{f' ({model})' if model else ''} says how sure it is of each answer. This run corrected "
-        f"that, from data of {parts.plural(len(names), 'source')} that nobody else may see.",
-        f"Each source answered {parts.plural(len(result.rounds), 'question')} with random noise added on its "
+        f"that, from data of {plural(len(names), 'source')} that nobody else may see.",
+        f"Each source answered {plural(len(result.rounds), 'question')} with random noise added on its "
         f"own machine. {result.answered:,} of {len(names):,} answered; the correction is "
         f"{result.map.describe()}.",
     ]

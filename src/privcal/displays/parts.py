@@ -37,11 +37,6 @@ MEANINGS = {
 }
 
 
-def plural(count: int, noun: str) -> str:
-    """`count` of a regular noun."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def picture(display: Diagram, title: str) -> Html:
     """A diagram as a page shows it."""
     return _points(display, title) if display.epsilon is None else _band(display, title)

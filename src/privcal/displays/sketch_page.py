@@ -9,6 +9,7 @@ from privcal.displays.estimates import Estimated, display_of
 from privcal.pages import Html, Section, facts, join, page, paragraphs, table
 from privcal.privacy.epsilon import from_nano
 from privcal.sketch.sketch import Sketch
+from privcal.wording import plural
 
 UNIT = "row, or one person where a source has person ids"
 
@@ -22,7 +23,7 @@ def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
     """The page of a sketch; without an evaluation, what is in it but not what it says."""
     sources, model = len(sketch.nano_spent), sketch.model or "a model"
     lead = (
-        f"{parts.plural(sources, 'source')} answered a question about {model}, each with random noise "
+        f"{plural(sources, 'source')} answered a question about {model}, each with random noise "
         "added on its own machine. This page shows what can be read off the noisy answers. Reading "
         "them costs no further privacy."
     )
