@@ -115,7 +115,7 @@ def check_model(model: onnx.ModelProto) -> None:
             "its weights are in other files, which its digest does not cover; save it as one file"
         )
     local = {(function.domain, function.name) for function in model.functions}
-    for node in _nodes(model):
+    for node in all_nodes(model):
         if node.op_type in RANDOM or _drops(model, node):
             raise InputError(
                 f"its operator {node.op_type} draws random numbers, so that the same row would get "
@@ -402,7 +402,7 @@ def _maker(model: onnx.ModelProto, tensor: str) -> onnx.NodeProto | None:
     return node
 
 
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """All nodes, also those inside others and in the model's own functions."""
     waiting: list[Any] = [model.graph, *model.functions]
     while waiting:
@@ -416,7 +416,7 @@ def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """All constants, wherever they are."""
     graphs = [model.graph]
-    for node in _nodes(model):
+    for node in all_nodes(model):
         for attribute in node.attribute:
             yield from [attribute.t] if attribute.HasField("t") else []
             yield from attribute.tensors
