@@ -21,6 +21,9 @@ from privcal.scores import FloatArray, IntArray
 from privcal.sketch.evaluation import Estimate
 from privcal.sketch.risk import RiskEvaluation
 
+UNIT = "person, or row where a source has no person ids"
+"""Whom ε protects at sources of which nobody knows more."""
+
 _POINTS = 80
 """Of a smooth curve: more would be seen by nobody, and make the page large."""
 

@@ -11,8 +11,6 @@ from privcal.privacy.epsilon import from_nano
 from privcal.sketch.sketch import Sketch
 from privcal.wording import plural
 
-UNIT = "row, or one person where a source has person ids"
-
 NEEDS_PUBLIC = (
     "This sketch was taken with public rows of the calibrator. What it says can be read only with the "
     "same rows (privcal sketch show with --public)."
@@ -35,7 +33,7 @@ def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
     sections = [
         *said(evaluation, sketch.epsilon),
         Section("What left each source", parts.what_left(sketch.query.describe())),
-        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, UNIT))),
+        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, parts.UNIT))),
         Section("Who answered", _who(sketch)),
         Section("The noisy totals", _totals(sketch)),
     ]
