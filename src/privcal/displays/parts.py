@@ -21,6 +21,9 @@ from privcal.scores import FloatArray, IntArray
 from privcal.sketch.evaluation import Estimate
 from privcal.sketch.risk import RiskEvaluation
 
+UNIT = "person, or row where a source has no person ids"
+"""Whom ε protects at sources of which nobody knows more."""
+
 _POINTS = 80
 """Of a smooth curve: more would be seen by nobody, and make the page large."""
 
@@ -35,11 +38,6 @@ MEANINGS = {
     "calibration slope (1 is right)": "below 1, high risks are too high and low ones too low",
     "AUROC": "how well the model tells who is at risk: 0.5 is guessing, 1 is perfect",
 }
-
-
-def plural(count: int, noun: str) -> str:
-    """`count` of a regular noun."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def picture(display: Diagram, title: str) -> Html:
