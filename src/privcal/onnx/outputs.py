@@ -31,6 +31,9 @@ RANDOM = {
 Kind = Literal["logits", "probabilities"]
 """What a model gives for each class; a confidence alone is not enough for a graph."""
 
+CALIBRATED = "calibrated_probabilities"
+"""What a map behind a model gives for each class (see `privcal.onnx.append`)."""
+
 NAMES: dict[str, Kind] = {
     **dict.fromkeys(("logits", "logit"), "logits"),
     **dict.fromkeys(
@@ -190,6 +193,11 @@ def _output(model: onnx.ModelProto, wanted: str | None) -> str:
             raise InputError(f"the model's output {wanted!r} holds no table of numbers")
         return wanted
     possible = [name for name, output in outputs.items() if _holds_numbers(model, output)]
+    if CALIBRATED in outputs:
+        raise InputError(
+            f"the model has a map behind it: say --output {CALIBRATED} for the scores after the map, or "
+            f"the model's own output for those before it (it has {', '.join(possible)})"
+        )
     if not possible:
         raise InputError(
             f"the model has no output with scores of classes, only {', '.join(outputs)}; export it "
@@ -249,6 +257,8 @@ def _said_shape(model: onnx.ModelProto, output: str) -> list[int | None] | None:
 
 
 def _kind(model: onnx.ModelProto, output: str, column: bool, classes: int | None) -> Kind:
+    if output == CALIBRATED:
+        return "probabilities"
     said = NAMES.get(output.lower())
     maker = _maker(model, output)
     made = None if maker is None else _made(model, maker, column, classes)
