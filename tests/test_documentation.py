@@ -15,7 +15,8 @@ from tests.support.pages import ROOT
 
 pytest.importorskip("sphinx", reason="sphinx is not installed: make docs installs it")
 pytest.importorskip("pydata_sphinx_theme", reason="the theme is not installed: make docs does it")
-pytestmark = pytest.mark.slow
+# One build at a time: its copies of other pages lie in a folder of the sources.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("documentation")]
 
 
 @pytest.fixture(scope="module")

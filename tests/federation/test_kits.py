@@ -505,7 +505,7 @@ def test_down_stops_what_runs_though_the_list_of_participants_and_their_folders_
             process.stdout.readline()
         (kits / "federation.json").write_text("{")
         status, out, err = run("federation", "down", kits)
-        assert (status, out) == (0, "1 processes stopped\n")
+        assert (status, out) == (0, "1 process stopped\n")
         assert "federation.json is missing or damaged" in err
         assert started[0].wait(30) == -signal.SIGTERM
         assert [process.poll() for process in started[1:]] == [None, None]

@@ -131,7 +131,7 @@ def test_another_number_of_public_rows_is_another_study(
 ) -> None:
     common = {"grid": grid, "methods": ["acc-t"], "out": tmp_path / "s", **COMMON}
     study.run([archive], public_rows=10, **common)
-    with pytest.raises(privcal.InputError, match=r"another study \(public_rows differ\)"):
+    with pytest.raises(privcal.InputError, match=r"another study \(public_rows differs\)"):
         study.run([archive], public_rows=11, **common)
 
 

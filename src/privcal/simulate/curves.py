@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcal import kernel
-from privcal.maps import MOST_ODDS, CurveMap, compress_tail
+from privcal.maps import MOST_ODDS, CurveMap, compress_tail, log_odds
 from privcal.metrics import bin_index
 from privcal.scores import FloatArray, IntArray
 from privcal.simulate.measure import BINS, HeldOut, Measured, Trials, measures, row_by_row
@@ -55,7 +54,7 @@ def _cells(trials: Trials, temperature: float) -> RankCells:
     if temperature not in cells:
         while len(cells) >= _FEW_SCORES:
             del cells[next(iter(cells))]
-        score = kernel.log_odds(trials.scores.outputs, temperature)
+        score = log_odds(trials.scores.outputs, temperature)
         cells[temperature] = RankCells(score, trials, _CURVE_CELLS, keep=True)
     return cells[temperature]
 
@@ -110,7 +109,7 @@ def _equal_cells(trials: Trials, temperature: float) -> tuple[FloatArray, ...]:
     """Mean score, rows and right rows of each cell, in the order of scores."""
 
     def make() -> tuple[FloatArray, ...]:
-        score = kernel.log_odds(trials.scores.outputs, temperature)
+        score = log_odds(trials.scores.outputs, temperature)
         order = np.argsort(score)
         starts = np.unique(np.linspace(0, len(score), _EQUAL_CELLS + 1).astype(np.int64)[:-1])
         count = np.diff([*starts, len(score)]).astype(np.float64)
