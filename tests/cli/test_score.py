@@ -61,9 +61,8 @@ def test_several_tables_go_into_a_folder(
 ) -> None:
     pl.read_parquet(table).write_csv(tmp_path / "ward.csv")
     args = ("score", model, table, tmp_path / "ward.csv", "--label", "y", "--per-row", *FEATURES)
-    code, _, err = run(*args, "--out", tmp_path / "scores")
-    assert (code, "there is no folder" in err) == (2, True)
-    (tmp_path / "scores").mkdir()
+    code, _, err = run(*args, "--out", tmp_path / "ward.csv")
+    assert (code, "need a folder" in err) == (2, True)
     code, _, err = run(*args, "--out", tmp_path / "scores")
     assert code == 0, err
     one, other = (pl.read_parquet(tmp_path / "scores" / f"{n}.parquet") for n in ("visits", "ward"))
