@@ -435,6 +435,7 @@ def test_the_map_before_any_answer_costs_nothing_and_lowers_confidence(
     assert code == 0, err
     map = privcal.load_map(tmp_path / "map.json")
     assert json.loads(out)["map"] == map.to_dict()
-    assert map.private and map.provenance["epsilon_per_source"] == 0
+    assert map.private
+    assert map.provenance["epsilon_per_source"] == 0
     claimed = np.array([0.8, 0.9, 0.99])
     assert (map.confidence(probabilities=claimed) < claimed).all()
