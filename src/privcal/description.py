@@ -27,8 +27,8 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Questions of one kind and cost that a campaign asks each source."""
+class Questions:
+    """The questions of one kind and cost that a campaign asks each source."""
 
     query: Query
     """One of them: where a later one looks may depend on the answers before."""
@@ -59,7 +59,7 @@ class Description:
     `method` and `options` are None where only the questions themselves are known.
     """
 
-    asked: tuple[Asked, ...]
+    asked: tuple[Questions, ...]
     rows_per_person: int = 1
     method: str | None = None
     options: dict[str, Any] | None = None
@@ -229,9 +229,9 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=True)
 
 
-def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Asked, ...]:
+def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Questions, ...]:
     """Questions (query, nano-ε) put together by kind and cost."""
     found: dict[tuple[str, int, int], list[Any]] = {}
     for query, nano in queries:
         found.setdefault((query.kind, query.length, nano), [query, 0])[1] += 1
-    return tuple(Asked(q, times, nano) for (_, _, nano), (q, times) in found.items())
+    return tuple(Questions(q, times, nano) for (_, _, nano), (q, times) in found.items())
