@@ -85,9 +85,8 @@ def run(
 
 def _cost(rehearsal: Rehearsal, epsilon: float) -> str:
     result, chosen = rehearsal.result, rehearsal.methods[0]
-    answered = len(result.spent) - len(result.dropped)
     return (
-        f"{result.method} would make {result.map.describe()} from {answered} of "
+        f"{result.method} would make {result.map.describe()} from {result.answered} of "
         f"{plural(len(result.spent), 'source')}; each would be charged epsilon {chosen.epsilon:g} for "
         f"{plural(chosen.questions, 'question')} ({plural(chosen.numbers, 'number')} leave it), and "
         f"protect one {rehearsal.unit}: at epsilon {epsilon:g}, {as_odds(epsilon)}."
