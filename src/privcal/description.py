@@ -1,8 +1,9 @@
 """What a campaign will ask, for approval before anything is asked.
 
 The facts are plain values. Their digest is the SHA-256 of one spelling of them, so owners who hold
-the same digest hold the same facts, on whatever machine: whole numbers for ε and bounds, text in
-one form of Unicode with single spaces, no paths, no times, no fitted number.
+the same digest hold the same facts, on whatever machine: whole numbers for ε and bounds, sentences in
+one form of Unicode with single spaces, no paths, no times, no fitted number. Names are as they are: two
+that look alike are two askers, models or campaigns to a ledger.
 """
 
 from __future__ import annotations
@@ -89,10 +90,12 @@ class Description:
         texts = ("method", "options", "sources", "public", "model", "asker", "campaign")
         own = {name: getattr(self, name) for name in (*texts, "purpose", "contact", "question")}
         known = {name: value for name, value in own.items() if value is not None}
+        exact = {name: known[name] for name in ("model", "asker", "campaign") if name in known}
         return {
             "format": FORMAT,
             "version": VERSION,
             **_plain(known),
+            **exact,
             "rows_per_person": self.rows_per_person,
             "nano_epsilon": self.nano_epsilon,
             "questions": [asked.facts(self.rows_per_person) for asked in self.asked],
@@ -230,8 +233,9 @@ def _toml(text: str) -> str:
 
 
 def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Questions, ...]:
-    """Questions (query, nano-ε) put together by kind and cost."""
-    found: dict[tuple[str, int, int], list[Any]] = {}
+    """Questions (query, nano-ε) put together where they differ in nothing but the temperature."""
+    found: dict[tuple[str, int], list[Any]] = {}
     for query, nano in queries:
-        found.setdefault((query.kind, query.length, nano), [query, 0])[1] += 1
-    return tuple(Questions(q, times, nano) for (_, _, nano), (q, times) in found.items())
+        alike = query.at(1.0) if hasattr(query, "temperature") else query
+        found.setdefault((alike.canonical(), nano), [query, 0])[1] += 1
+    return tuple(Questions(query, times, nano) for (_, nano), (query, times) in found.items())

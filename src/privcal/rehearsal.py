@@ -2,7 +2,7 @@
 
 Its ledgers are in memory and nothing durable is touched: no ledger, no mark, no campaign, no map.
 Because the rows may be looked at, the error of every method is measured, which a real calibration
-never does. Rows that any ledger on this machine knows are refused: they are private.
+never does. Rows that a ledger on this machine is known to be for are refused: they are private.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def check_open(named: Sequence[tuple[Data, Scores]], folder: Path | None = None)
     """Raise InputError where a ledger on this machine knows these rows, by file or by content."""
     for data, scores in named:
         known = opening.find(data, folder) is not None or opening.lost(data, folder)
-        if known or opening.known_as(scores) is not None:
+        known = known or opening.known_as(scores) is not None
+        if known or opening.private_as(data, folder) is not None:
             raise InputError(
                 f"{data} has a ledger, so its rows are private, and a rehearsal shows exact figures: "
                 "rehearse with data that everybody here may look at"

@@ -182,6 +182,38 @@ def test_a_part_of_a_table_that_has_a_ledger_is_refused(
     assert refused(run, "copy.csv", "--source-column", "ward")
 
 
+def test_reading_private_rows_in_another_way_does_not_make_them_public(
+    run: Any, clinics: list[Path], tmp_path: Path
+) -> None:
+    rows = [f"{row % 3},{0.1 + row % 9 / 10:.1f},{row % 2}" for row in range(30)]
+    for name, first in (("split", 0), ("whole", 5)):
+        text = "\n".join(["ward,probability,label", *rows[first:]])
+        (tmp_path / f"{name}.csv").write_text(text)
+        (tmp_path / f"{name}-copy.csv").write_text(text)
+        (tmp_path / f"{name}.tsv").write_text(text.replace(",", "\t"))
+    (tmp_path / "some.txt").write_text("0\n1\n")
+    (tmp_path / "rest.txt").write_text("2\n")
+    by_ward = ("--source-column", "ward")
+    some = ("--source-list", "some.txt", "--per-row")
+    assert run("ledger", "create", "split.csv", *by_ward, *some)[0] == 0
+    assert run("ledger", "create", "whole.csv", "--per-row")[0] == 0
+    # People without a ledger of their own, in a file that has some.
+    assert refused(run, "split.csv", *by_ward, "--source-list", "rest.txt")
+    # Split otherwise than the ledgers are, in a copy and in another format.
+    assert refused(run, "split-copy.csv")
+    assert refused(run, "split.tsv")
+    assert refused(run, "whole-copy.csv", *by_ward)
+    assert refused(run, "whole.tsv", *by_ward)
+    # As something else than the ledger says the columns are.
+    assert refused(run, "whole-copy.csv", "--columns", "logit=probability")
+    # As public rows, on which a map depends exactly, of somebody else's campaign.
+    code, _, err = run("calibrate", *clinics, "--rehearse", "--public", "whole.tsv")
+    assert (code, "would get no privacy" in err) == (2, True)
+    code, _, err = run("campaign", "new", "--public", "whole-copy.csv", "--out", "question.json")
+    assert (code, "would get no privacy" in err) == (2, True)
+    assert run("calibrate", *clinics, "--rehearse")[0] == 0
+
+
 @pytest.mark.parametrize(
     "more", [["--new-ledger", "--per-row"], ["--sketch", "s.json"], ["--campaign", "a"]]
 )

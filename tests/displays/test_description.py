@@ -17,8 +17,9 @@ import pytest
 
 import privcal
 from privcal import methods
-from privcal.description import Description, describe
+from privcal.description import Description, asked_of, describe
 from privcal.privacy.epsilon import to_nano
+from privcal.queries import EventHats
 
 FACTS = {
     "model": "sepsis-v3", "asker": "ann@lab.org", "campaign": "winter",
@@ -52,6 +53,22 @@ def test_spaces_and_the_form_of_an_umlaut_are_no_facts() -> None:
     one = described(purpose="Für  die\n Kliniken", contact="Zoë")
     other = described(purpose=" Fu\u0308r die Kliniken", contact="Zoe\u0308")
     assert one.digest == other.digest
+
+
+@pytest.mark.parametrize("name", ["model", "asker", "campaign"])
+def test_names_that_a_ledger_tells_apart_have_other_digests(name: str) -> None:
+    alike = ("Zo\u00eb Lee", "Zoe\u0308 Lee", "Zo\u00eb  Lee", " Zo\u00eb Lee")
+    assert len({described(**{name: text}).digest for text in alike}) == len(alike)
+
+
+def test_questions_that_differ_in_more_than_the_temperature_are_told_apart() -> None:
+    events = asked_of(
+        [(EventHats(event=0), 5), (EventHats(2.0, event=0), 5), (EventHats(event=1), 5)]
+    )
+    told = Description(events).leaves()
+    assert told[0].startswith("2 times")
+    assert "class 0" in told[0]
+    assert "class 1" in told[1]
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -347,6 +347,16 @@ def test_a_question_whose_plan_tells_of_less_than_it_costs_is_no_question(
     assert owners[0].spent == 0
 
 
+@pytest.mark.parametrize("asker", [None, 5, [], {}, "", "a\nb", "a" * 195])
+def test_a_question_of_nobody_in_particular_is_no_question(
+    lab: Lab, owners: list[Owner], tmp_path: Path, asker: Any
+) -> None:
+    lab.new("--epsilon", 1)
+    other = changed(lab.question, tmp_path / "other.json", asker=asker)
+    code, _, err = owners[0].answer(other, tmp_path / "a.json")
+    assert (code, "asker must be" in err, owners[0].spent) == (2, True, 0)
+
+
 def test_an_answer_that_came_twice_counts_once_and_one_ledger_has_one_answer(
     lab: Lab, owners: list[Owner]
 ) -> None:

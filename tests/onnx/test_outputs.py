@@ -14,6 +14,8 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 
 from privcal.errors import InputError  # noqa: E402
+from privcal.maps import TemperatureMap  # noqa: E402
+from privcal.onnx import append  # noqa: E402
 from privcal.onnx.outputs import (  # noqa: E402
     ClassScores,
     check_model,
@@ -117,6 +119,17 @@ def test_a_flag_settles_what_the_graph_leaves_open() -> None:
     assert find_scores(model, output="z", kind="logits") == ClassScores("z", "logits", 4)
     with pytest.raises(InputError, match="no output 'w'; it has y, z"):
         find_scores(model, output="w")
+
+
+def test_of_a_model_with_a_map_behind_it_one_says_whether_before_or_after() -> None:
+    model = append(TemperatureMap(2.0), graph("y = Softmax(x)", "float[N, 4] y"))
+    with pytest.raises(
+        InputError, match="say --output calibrated_probabilities for the scores after"
+    ):
+        find_scores(model)
+    assert find_scores(model, output="y") == ClassScores("y", "probabilities", 4)
+    after = find_scores(model, output="calibrated_probabilities")
+    assert after == ClassScores("calibrated_probabilities", "probabilities", 4)
 
 
 def test_a_softmax_of_before_opset_13_runs_over_all_axes_from_the_first_on() -> None:
@@ -259,6 +272,46 @@ def test_a_dropout_that_is_off_is_fine() -> None:
 def test_a_dropout_that_may_be_switched_on_is_refused() -> None:
     model = graph("logits = Dropout(x, r, t)", "float[N, 4] logits", r=0.5)
     model.graph.input.append(helper.make_tensor_value_info("t", TensorProto.BOOL, []))
+    with pytest.raises(InputError, match="Dropout draws random numbers"):
+        check_model(model)
+
+
+def with_function(domain: str, name: str, *nodes: Any) -> Any:
+    """A model that calls a function of its own."""
+    model = graph("logits = Identity(x)", "float[N, 4] logits", r=0.5, t=0)
+    versions = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function(domain, name, ["a"], ["b"], nodes, versions))
+    model.graph.node[0].CopyFrom(helper.make_node(name, ["x"], ["logits"], domain=domain))
+    model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+def test_a_dropout_in_a_function_is_not_switched_off_by_a_name_outside() -> None:
+    """Were it allowed, the runtime would give the same row other scores each time."""
+    on = helper.make_tensor("on", TensorProto.BOOL, [], [True])
+    half = helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])
+    model = with_function(
+        "mine",
+        "Same",
+        helper.make_node("Constant", [], ["t"], value=on),
+        helper.make_node("Constant", [], ["r"], value=half),
+        helper.make_node("Dropout", ["a", "r", "t"], ["b"]),
+    )
+    with pytest.raises(InputError, match="Dropout draws random numbers"):
+        check_model(model)
+
+
+def test_a_function_cannot_take_the_name_of_an_operator_that_is_not_run_here() -> None:
+    """The runtime runs its own operator of that name, whatever the function says."""
+    same = helper.make_node("Identity", ["a"], ["b"])
+    check_model(with_function("mine", "Sampling", same))
+    with pytest.raises(InputError, match=r"Sampling is from com\.microsoft"):
+        check_model(with_function("com.microsoft", "Sampling", same))
+
+
+def test_a_constant_without_a_value_is_none() -> None:
+    model = graph("logits = Dropout(x, r, t)", "float[N, 4] logits", r=0.5)
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["t"]))
     with pytest.raises(InputError, match="Dropout draws random numbers"):
         check_model(model)
 

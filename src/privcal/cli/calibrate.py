@@ -49,7 +49,7 @@ from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
 from privcal.scores import Scores
 from privcal.source import Source
-from privcal.sources import open_sources, read_public
+from privcal.sources import open_sources, read_public, whom
 
 MAX_SOURCES = 10**6
 NO_OUT = "say with --out where to write the map"
@@ -280,7 +280,7 @@ def calibrate(
             model=model,
             policy=policy,
             ledger_dir=ledger_dir,
-            person=person,
+            person=whom(files, person, per_row)[0],
             layout=layout,
             min_sources=min_sources,
             asker=asker,

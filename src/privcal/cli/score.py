@@ -141,8 +141,8 @@ def _outs(tables: list[Path], out: Path) -> list[Path]:
     """The file of scores for each table."""
     if len(tables) == 1 and not out.is_dir():
         return [out]
-    if out.is_file():
-        raise InputError(f"the scores of {len(tables)} tables need a folder, and {out} is a file")
+    if out.is_file() or ending(out) in (".parquet", ".csv"):
+        raise InputError(f"the scores of {len(tables)} tables need a folder; {out} names a file")
     out.mkdir(parents=True, exist_ok=True)
     return [out / f"{table.name.removesuffix(ending(table))}.parquet" for table in tables]
 

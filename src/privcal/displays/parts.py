@@ -136,9 +136,9 @@ def _risk(evaluation: RiskEvaluation) -> str:
 def _trust(evaluation: Estimated) -> list[str]:
     assert not isinstance(evaluation, RiskEvaluation)
     claimed, right = evaluation.confidence_before.value, evaluation.accuracy.value
-    how = "more often than it is" if claimed > right else "less often than it is"
+    how = "it claims too much" if claimed > right else "it claims too little"
     if abs(claimed - right) < 0.01:
-        how = "about as often as it is"
+        how = "its claim is about right"
     before, after = evaluation.ece_before, evaluation.ece_after
     return [
         f"On the hidden rows the model claims to be right {100 * claimed:.0f} times in 100, and is right "

@@ -62,7 +62,8 @@ class Letter:
     ledgers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_asker(self.asker + UNSIGNED)
+        check_asker(self.asker)
+        check_asker(self.known_as)
         check_plan(self.plan, self.questions)
         if self.ledgers is not None:
             if not 1 <= len(self.ledgers) <= MAX_ANSWERS:

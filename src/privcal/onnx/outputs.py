@@ -21,12 +21,18 @@ from privcal.errors import InputError
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+OTHERS = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch")
+"""How domains begin in which runtimes have operators of their own: these run, whatever function of the
+same name a model brings along."""
 RANDOM = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     *("Multinomial", "Bernoulli"),
 }
 Kind = Literal["logits", "probabilities"]
 """What a model gives for each class; a confidence alone is not enough for a graph."""
+
+CALIBRATED = "calibrated_probabilities"
+"""What a map behind a model gives for each class (see `privcal.onnx.append`)."""
 
 NAMES: dict[str, Kind] = {
     **dict.fromkeys(("logits", "logit"), "logits"),
@@ -114,7 +120,7 @@ def check_model(model: onnx.ModelProto) -> None:
         raise InputError(
             "its weights are in other files, which its digest does not cover; save it as one file"
         )
-    local = {(function.domain, function.name) for function in model.functions}
+    local = {(f.domain, f.name) for f in model.functions if not f.domain.startswith(OTHERS)}
     for node in all_nodes(model):
         if node.op_type in RANDOM or _drops(model, node):
             raise InputError(
@@ -187,6 +193,11 @@ def _output(model: onnx.ModelProto, wanted: str | None) -> str:
             raise InputError(f"the model's output {wanted!r} holds no table of numbers")
         return wanted
     possible = [name for name, output in outputs.items() if _holds_numbers(model, output)]
+    if CALIBRATED in outputs:
+        raise InputError(
+            f"the model has a map behind it: say --output {CALIBRATED} for the scores after the map, or "
+            f"the model's own output for those before it (it has {', '.join(possible)})"
+        )
     if not possible:
         raise InputError(
             f"the model has no output with scores of classes, only {', '.join(outputs)}; export it "
@@ -246,6 +257,8 @@ def _said_shape(model: onnx.ModelProto, output: str) -> list[int | None] | None:
 
 
 def _kind(model: onnx.ModelProto, output: str, column: bool, classes: int | None) -> Kind:
+    if output == CALIBRATED:
+        return "probabilities"
     said = NAMES.get(output.lower())
     maker = _maker(model, output)
     made = None if maker is None else _made(model, maker, column, classes)
@@ -413,9 +426,18 @@ def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
                 waiting += attribute.graphs
 
 
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+    """The graph, and those inside its nodes and in functions."""
+    graphs = [model.graph]
+    for node in all_nodes(model):
+        for attribute in node.attribute:
+            graphs += [attribute.g] if attribute.HasField("g") else []
+            graphs += attribute.graphs
+    return graphs
+
+
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """All constants, wherever they are."""
-    graphs = [model.graph]
     for node in all_nodes(model):
         for attribute in node.attribute:
             yield from [attribute.t] if attribute.HasField("t") else []
@@ -423,9 +445,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
             for tensor in [*sparse, *attribute.sparse_tensors]:
                 yield from (tensor.values, tensor.indices)
-            graphs += [attribute.g] if attribute.HasField("g") else []
-            graphs += attribute.graphs
-    for graph in graphs:
+    for graph in _graphs(model):
         yield from graph.initializer
         for tensor in graph.sparse_initializer:
             yield from (tensor.values, tensor.indices)
@@ -460,13 +480,35 @@ def _drops(model: onnx.ModelProto, node: onnx.NodeProto) -> bool:
         return not _attribute(node, "is_test", 0)
     if len(node.input) < 3 or not node.input[2]:
         return False
-    switch = _constants(model).get(node.input[2])
-    return switch is None or bool(numpy_helper.to_array(switch).any())
+    return not _switched_off(model, node.input[2])
+
+
+def _switched_off(model: onnx.ModelProto, name: str) -> bool:
+    """Whether everything of this name is a constant that says no.
+
+    Functions and graphs inside nodes have names of their own, so it is looked for everywhere.
+    """
+    found = [_constant(node) for node in all_nodes(model) if name in node.output]
+    for graph in _graphs(model):
+        here = [tensor for tensor in graph.initializer if tensor.name == name]
+        found += here
+        found += [None for value in graph.input if value.name == name and not here]
+        found += [None for tensor in graph.sparse_initializer if tensor.values.name == name]
+    found += [None for function in model.functions if name in function.input]
+    return bool(found) and all(t is not None and not numpy_helper.to_array(t).any() for t in found)
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The tensor that a node gives, if it is a constant one."""
+    if node.op_type != "Constant" or len(node.attribute) != 1:
+        return None
+    [value] = node.attribute
+    return value.t if value.HasField("t") and not value.ref_attr_name else None
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].HasField("t"):
-            constants[node.output[0]] = node.attribute[0].t
+        if (tensor := _constant(node)) is not None:
+            constants[node.output[0]] = tensor
     return constants

@@ -14,6 +14,7 @@ name (a copy, a renamed file, a CSV saved as Parquet), making a ledger for them 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -246,6 +247,37 @@ def ledger_of(file: str | Path) -> Ledger:
 def known_as(scores: Scores) -> Path | None:
     """The file under which these rows have a ledger, as far as this machine knows."""
     return next((known.path for known, _ in _known_rows(scores.content_digest())), None)
+
+
+def private_as(data: Data, folder: Path | None = None) -> Path | None:
+    """The file with a ledger that these data are, or are a copy of; None as far as can be seen.
+
+    However somebody splits them and whatever columns they read: a file of which one part has a
+    ledger is private as a whole, and so is a copy of it, byte by byte. In another format it is
+    known by its rows, as a whole and in the parts that have ledgers. Rows that were changed, left out
+    or put in another order are not known.
+    """
+    if notes := notes_of(data, folder):
+        return notes[0].path
+    with _marks() as marks:
+        known = [] if marks is None else marks.data()
+    for one in known:
+        with contextlib.suppress(OSError):  # gone, or not for us to read
+            if filecmp.cmp(one.path, data.path, shallow=False):
+                return one.path
+    for split in dict.fromkeys([None, *(one.split or None for one in known)]):
+        with contextlib.suppress(InputError):  # no such column
+            for scores in _parts(data, split):
+                if (file := known_as(scores)) is not None:
+                    return file
+    return None
+
+
+def _parts(data: Data, split: str | None) -> list[Scores]:
+    if split is None:
+        return [read_scores(data.path, person=None, columns=data.layout, strict=False)]
+    split_up = read_sources(data.path, split, person=None, columns=data.layout, strict=False)
+    return list(split_up.values())
 
 
 def lost(data: Data, folder: Path | None = None) -> bool:

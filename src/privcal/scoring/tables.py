@@ -74,7 +74,7 @@ class Table:
         taken = [name for columns in self._by_input.values() for name in columns]
         if setup.person is not None and setup.person in (setup.label, *taken):
             raise InputError(
-                f"{self.path}: {setup.person} is read as something else than person ids"
+                f"{self.path}: {setup.person} holds person ids, so it cannot be the label or a feature too"
             )
 
     def pieces(self, strict: bool) -> Iterator[Piece]:
