@@ -21,6 +21,9 @@ from privcal.wording import plural
 
 METHOD = "sketch"
 
+ONLY = f"method: {METHOD}, the only one that corrects the risk of a class"
+"""Why it is this method where an event is given: the table is about confidence."""
+
 TABLE = Path(__file__).with_name("default.json")
 
 

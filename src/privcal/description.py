@@ -28,8 +28,8 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Questions of one kind and cost that a campaign asks each source."""
+class Questions:
+    """The questions of one kind and cost that a campaign asks each source."""
 
     query: Query
     """One of them: where a later one looks may depend on the answers before."""
@@ -60,7 +60,7 @@ class Description:
     `method` and `options` are None where only the questions themselves are known.
     """
 
-    asked: tuple[Asked, ...]
+    asked: tuple[Questions, ...]
     rows_per_person: int = 1
     method: str | None = None
     options: dict[str, Any] | None = None
@@ -232,10 +232,10 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=True)
 
 
-def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Asked, ...]:
+def asked_of(queries: Sequence[tuple[Query, int]]) -> tuple[Questions, ...]:
     """Questions (query, nano-ε) put together where they differ in nothing but the temperature."""
     found: dict[tuple[str, int], list[Any]] = {}
     for query, nano in queries:
         alike = query.at(1.0) if hasattr(query, "temperature") else query
         found.setdefault((alike.canonical(), nano), [query, 0])[1] += 1
-    return tuple(Asked(query, times, nano) for (_, nano), (query, times) in found.items())
+    return tuple(Questions(query, times, nano) for (_, nano), (query, times) in found.items())

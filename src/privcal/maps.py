@@ -313,7 +313,7 @@ class Map(ABC):
         return outputs
 
     def check_model(self, named: str | None) -> None:
-        """Refuse the scores of another model; None where nobody said whose they are."""
+        """Refuse the scores of another model; `named` is whose they are, None where nobody said it."""
         if self.model and named and self.model != named:
             raise InputError(f"this map is of model {self.model}, and the scores are of {named}")
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import privcal
+from privcal import default, methods
 from tests.cli.test_cli import NEW
 
 ESTIMATES = {
@@ -169,6 +170,22 @@ def test_a_sketch_of_a_risk_judges_no_map_of_trust(
     assert "this sketch is about class 1 and the map about being right" in stderr
 
 
+@pytest.mark.parametrize("rehearse", [False, True])
+def test_a_risk_is_not_explained_by_what_is_expected_of_confidence(
+    run: Any, clinics: list[Path], tmp_path: Path, rehearse: bool
+) -> None:
+    more = ["--rehearse"] if rehearse else [*NEW, "--out", tmp_path / "map.json"]
+    code, stdout, stderr = run("calibrate", *clinics, *more, "--event", 1)
+    assert code == 0, stderr
+    assert "sketch, the only one that corrects the risk of a class" in stdout + stderr
+    assert "expected ECE" not in stdout + stderr
+
+
+def test_only_the_default_method_corrects_a_risk() -> None:
+    takes = [m for m in methods.names() if "event" in methods.find(m).__dataclass_fields__]
+    assert takes == [default.METHOD]
+
+
 def test_a_map_of_a_risk_is_measured_on_rows_by_what_clinicians_ask(
     run: Any, taken: tuple[dict[str, Any], str], tmp_path: Path
 ) -> None:
@@ -188,5 +205,6 @@ def test_a_map_of_a_risk_is_measured_on_rows_by_what_clinicians_ask(
     assert picture.stat().st_size
     code, stdout, _ = run(*arguments)
     assert "observed_expected" in stdout
+    assert "│ event" not in stdout
     code, stdout, _ = run("evaluate", mine, "--json")
     assert "auroc" not in json.loads(stdout)["before"]

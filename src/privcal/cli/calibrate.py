@@ -541,6 +541,8 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
 
 
 def _why(request: _Request, panel: Panel) -> str:
+    if getattr(request.method, "event", None) is not None:
+        return default.ONLY
     public = request.public is not None
     return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
 

@@ -70,9 +70,8 @@ def report(
     as_json: bool,
 ) -> None:
     """Print the result, with what a sketch estimates; `max_rows` is None for local sources."""
-    answered = len(result.spent) - len(result.dropped)
     parts: list[RenderableType] = [
-        f"{result.method}: {result.map.describe()}, from {answered} of "
+        f"{result.method}: {result.map.describe()}, from {result.answered} of "
         f"{plural(len(result.spent), 'source')}, each charged epsilon {max(result.spent):g}; "
         f"map written to {out}"
     ]

@@ -115,7 +115,7 @@ def _measure(
     for when in results:
         table.add_column(when if loaded else "value", justify="right")
     values = {when: result.to_dict() for when, result in results.items()}
-    for name in list(values["before"])[1:]:
+    for name in (name for name in values["before"] if name not in ("rows", "event")):
         table.add_row(name, *(f"{figures[name]:.4f}" for figures in values.values()))
     drawn = [] if plot is None else [f"reliability diagram: {plot}"]
     show(as_json, values, table, *drawn, *([] if html is None else [f"page: {html}"]))

@@ -66,13 +66,17 @@ def run(
         )
     say_dropped(rehearsal.result)
     told = None if rules is None else rules.rows
-    why = None if named else default.why(len(sources), told, epsilon, public is not None)
+    event = getattr(method, "event", None)
+    why = None
+    if not named:
+        setting = len(sources), told, epsilon, public is not None
+        why = default.why(*setting) if event is None else default.ONLY
     lines, facts = _of_the_sketch(rehearsal, public, plot, epsilon)
     parts: list[RenderableType] = [
         Text(WHAT, style="bold"),
         Text(_cost(rehearsal, epsilon)),
         *([] if why is None else [Text(why)]),
-        _table(rehearsal, getattr(method, "event", None)),
+        _table(rehearsal, event),
         *(Text(f"{name} cannot run here: {reason}") for name, reason in rehearsal.refused.items()),
         *lines,
     ]
@@ -81,9 +85,8 @@ def run(
 
 def _cost(rehearsal: Rehearsal, epsilon: float) -> str:
     result, chosen = rehearsal.result, rehearsal.methods[0]
-    answered = len(result.spent) - len(result.dropped)
     return (
-        f"{result.method} would make {result.map.describe()} from {answered} of "
+        f"{result.method} would make {result.map.describe()} from {result.answered} of "
         f"{plural(len(result.spent), 'source')}; each would be charged epsilon {chosen.epsilon:g} for "
         f"{plural(chosen.questions, 'question')} ({plural(chosen.numbers, 'number')} leave it), and "
         f"protect one {rehearsal.unit}: at epsilon {epsilon:g}, {as_odds(epsilon)}."

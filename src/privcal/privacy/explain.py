@@ -40,9 +40,10 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
     scores, policy, unit = source.scores, source.policy, source.unit
     people = f"{plural(len(scores), 'row')}, no person ids: each row counts as one person."
     if scores.person is not None:
+        most = policy.rows_per_person
         people = (
             f"{plural(len(scores), 'row')} of {plural(len(set(scores.person)), 'person')}; of each "
-            f"person at most {plural(policy.rows_per_person, 'row')} count, "
+            f"person at most {plural(most, 'row')} {'counts' if most == 1 else 'count'}, "
             f"{len(source.counted_rows()):,} in all."
         )
     per_request = policy.nano_per_request
