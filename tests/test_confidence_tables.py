@@ -216,6 +216,7 @@ def test_sources_of_confidences_and_of_all_classes_are_asked_apart(
         lambda scores: privcal.RiskMap(1.0, (0.0, 1.0), (0.0, 1.0), event=1).risk(scores),
         lambda scores: privcal.OffsetsMap(1.0, *[(0.0, 1.0)] * 5).confidence(scores),
         lambda scores: privcal.fit_temperature(scores),
+        lambda scores: privcal.evaluate(scores, event=1),
         lambda scores: privcal.methods.make("sketch", public=scores),
     ],
 )

@@ -22,7 +22,7 @@ ROOT = "privcal"
 # Names in one row do not import each other. A package stands for all of its modules that have no
 # row of their own. Whatever comes after `privcal` is not imported by `import privcal`.
 ORDER = [
-    ["errors", "version", "plugins"],
+    ["errors", "version", "plugins", "wording"],
     ["checks"],
     ["files", "scores", "lines", "columns", "threads", "compiled", "binomial"],
     ["tables"],

@@ -69,3 +69,13 @@ def test_the_command_prints_a_table_and_json(tmp_path: Path, run: Any) -> None:
     code, _, err = run(*at[:-1], "half")
     assert code == 2
     assert "--at must be numbers" in err
+
+
+def test_the_command_reads_columns_by_the_names_they_have(tmp_path: Path, run: Any) -> None:
+    TemperatureMap(1.0).save(tmp_path / "map.json")
+    (tmp_path / "visits.csv").write_text("risk\n0.9\n0.6\n")
+    at = ("thresholds", tmp_path / "map.json", tmp_path / "visits.csv", "--at", "0.8")
+    assert run(*at)[0] == 2
+    code, out, err = run(*at, "--columns", "probability=risk", "--json")
+    assert code == 0, err
+    assert [row["rows"] for row in json.loads(out)["thresholds"]] == [1]

@@ -28,6 +28,7 @@ from privcal.readers import (
     as_numbers,
     check_types,
     labels_of,
+    model_of,
     outputs_of,
     to_number,
 )
@@ -128,6 +129,7 @@ def apply_map(
 
 def batches(map: Map, given: Any, layout: Layout, probabilities: bool) -> Iterator[Batch]:
     """The map applied to some rows after the other; at least one batch, perhaps without rows."""
+    map.check_model(model_of(given))
     layout, _ = layout.without_person(None)
     parts = _of_table(open_table(given), layout) if is_table(given) else _of_arrays(given, layout)
     for outputs, kept, truth, labels in parts:

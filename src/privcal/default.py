@@ -17,6 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from privcal.wording import plural
+
 METHOD = "sketch"
 
 TABLE = Path(__file__).with_name("default.json")
@@ -40,9 +42,8 @@ def why(sources: int, rows: float | None, epsilon: float, public: bool = False) 
     other = expected("acc-t", *setting)
     prior = table["prior with public rows" if public else "prior"]
     told = "" if rows is not None else " (a guess: no owner tells)"
-    many = "1 source" if sources == 1 else f"{sources:,} sources"
     text = (
-        f"method: {METHOD}, because for {many} of about {guess:g} rows{told} at epsilon "
+        f"method: {METHOD}, because for {plural(sources, 'source')} of about {guess:g} rows{told} at epsilon "
         f"{epsilon:g} its expected ECE is {ours:.3f}, that of acc-t {other:.3f}, and with nothing "
         f"done {table['uncalibrated']:.3f}, as simulated on shifts of {table['dataset']}; --method "
         "chooses another, privcal advise tells more"

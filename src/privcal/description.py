@@ -21,6 +21,7 @@ from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.mechanism import noise_scale
 from privcal.queries import GRID, Query
 from privcal.scores import Scores
+from privcal.wording import plural
 
 FORMAT = "privcal-description"
 VERSION = 1
@@ -122,10 +123,9 @@ class Description:
         said = []
         for asked in self.asked:
             count = "Once" if asked.times == 1 else f"{asked.times} times"
-            numbers = "1 number" if asked.query.length == 1 else f"{asked.query.length} numbers"
             noise = asked.noise(self.rows_per_person)
             said.append(
-                f"{count}: {asked.query.describe()}. That is {numbers}, each with random noise of "
+                f"{count}: {asked.query.describe()}. That is {plural(asked.query.length, 'number')}, each with random noise of "
                 f"standard deviation {noise:.3g} added at the source, for ε = "
                 f"{from_nano(asked.nano_epsilon):g}."
             )

@@ -127,6 +127,10 @@ def evaluate(
     if event is None and isinstance(map, RiskMap):
         event = map.event
     if event is not None:
+        if scores.outputs.kind == "confidence":
+            raise InputError(
+                "the risk of a class needs the outputs of all classes, not a confidence"
+            )
         whole("event", event, 0, scores.classes - 1)
     risk: list[FloatArray] = []
     reliability = Reliability.of([], np.array([], bool), bins)

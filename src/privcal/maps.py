@@ -309,10 +309,13 @@ class Map(ABC):
                 f"this map is of a model with {self.classes} classes, and the scores have "
                 f"{outputs.classes}: they are of another model"
             )
-        named = logits.model if isinstance(logits, Scores) else None
+        self.check_model(logits.model if isinstance(logits, Scores) else None)
+        return outputs
+
+    def check_model(self, named: str | None) -> None:
+        """Refuse the scores of another model; None where nobody said whose they are."""
         if self.model and named and self.model != named:
             raise InputError(f"this map is of model {self.model}, and the scores are of {named}")
-        return outputs
 
     def with_provenance(self, **facts: Any) -> Self:
         """The same map with these facts in its provenance, beside those already there."""

@@ -36,12 +36,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from privcal.errors import REFUSALS
 from privcal.privacy.epsilon import NANO
 from privcal.queries import GRID, CellHistogram, ClassHats, Hats, Histogram, OffsetHats, Query
 from privcal.question import Question
 from privcal.scores import BoolArray, FloatArray
 
 IMPLAUSIBLE = "implausible"
+
+REASONS = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
+"""Why a source was dropped, by its code, in words."""
 """The reason for which a source is dropped, where its answer is not believed."""
 
 FEWEST = 8

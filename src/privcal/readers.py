@@ -104,12 +104,21 @@ def read_scores(
 
 def model_of(given: Any) -> str | None:
     """The model that a Parquet file's metadata name, as `privcal score` writes them."""
+    return _recorded(given, "privcal.model")
+
+
+def unit_of(given: Any) -> str | None:
+    """Whom a Parquet file's metadata say to protect, `person` or `row`, as `privcal score` writes them."""
+    return _recorded(given, "privcal.unit")
+
+
+def _recorded(given: Any, fact: str) -> str | None:
     import polars as pl
 
-    if not isinstance(given, Path) or given.suffix.lower() != ".parquet":
+    if not isinstance(given, Path) or given.suffix.lower() != ".parquet" or not given.is_file():
         return None
     with polars_errors(str(given)):
-        return pl.read_parquet_metadata(given).get("privcal.model")
+        return pl.read_parquet_metadata(given).get(fact)
 
 
 def read_outputs(

@@ -606,7 +606,7 @@ def _as_persons(
     person: Any, outputs: Outputs, strict: bool
 ) -> tuple[npt.NDArray[np.object_], BoolArray]:
     """The ids, "" where they are missing, and whether each is there."""
-    array = np.asarray(_unicode(person), dtype=object)
+    array = np.asarray(without_damage(person), dtype=object)
     if array.ndim != 1 or len(array) != outputs.rows:
         raise InputError(
             f"person ids have shape {array.shape} for {outputs.rows} rows of {outputs.kind}"
@@ -624,12 +624,12 @@ def _as_persons(
     return ids, np.asarray(ids != "", np.bool_)
 
 
-def _unicode(person: Any) -> Any:
-    """Person ids with "" for those that hold no characters, as text arrays of a damaged file may."""
-    if not isinstance(person, np.ndarray) or person.dtype.kind != "U" or not person.size:
-        return person
-    native = np.ascontiguousarray(person.astype(person.dtype.newbyteorder("=")))
-    codes = native.view(np.uint32).reshape(*person.shape, -1)
+def without_damage(texts: Any) -> Any:
+    """Texts with "" for those that hold no characters, as arrays of a damaged file may."""
+    if not isinstance(texts, np.ndarray) or texts.dtype.kind != "U" or not texts.size:
+        return texts
+    native = np.ascontiguousarray(texts.astype(texts.dtype.newbyteorder("=")))
+    codes = native.view(np.uint32).reshape(*texts.shape, -1)
     return np.where((codes > 0x10FFFF).any(axis=-1), "", native)
 
 

@@ -12,6 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from privcal.errors import InputError
 from privcal.maps import Map, RiskMap, load_map
 
+__all__ = ["MapClassifier"]
+
 SCORES = ("decision_function", "predict_proba")
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from privcal.columns import Layout
+from privcal.columns import PERSON, Layout
 from privcal.errors import InputError
 from privcal.privacy import opening
 from privcal.privacy.epsilon import to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.privacy.policy import Policy
-from privcal.readers import outputs_file, read_scores, read_sources, unused_columns
+from privcal.readers import outputs_file, read_scores, read_sources, unit_of, unused_columns
 from privcal.scores import Scores
 from privcal.source import Source
 
@@ -105,6 +105,7 @@ def open_sources(
     folder = None if ledger_dir is None else Path(ledger_dir)
     layout, person = Layout.of(columns, class_names).without_person(person)
     if new_ledgers:
+        person, per_row = whom(paths, person, per_row)
         check_unit(person, per_row)
     elif person is not None or per_row:
         raise InputError("--person and --per-row are for new ledgers; an old one has it written in")
@@ -173,7 +174,7 @@ def _known_ledger(data: Data, scores: Scores, folder: Path | None, new: bool) ->
         )
     if not new:
         raise InputError(
-            f"{data} has no ledger; its owner makes one with: {make} (or --new-ledger here)"
+            f"{data} has no ledger; its owner makes one with: {make} (calibrate can, with --new-ledger)"
         )
     return None
 
@@ -256,7 +257,8 @@ def create_ledgers(
         The owner's rules, kept in the ledger; by default ε = 1 in all.
     person, per_row
         Whom it protects, for ever: `person` names the column of person ids, `per_row` says that
-        every row is a person of its own. One of the two must be said.
+        every row is a person of its own. One of the two must be said, here or in a Parquet file of
+        `privcal score`, which records it.
     name
         The source's name in what leaves it, by default the file's or the column's value; for one
         source only.
@@ -289,6 +291,7 @@ def create_ledgers(
     if name is not None and source_column is not None:
         raise InputError("a name is for one source; with a source column each has its value's name")
     layout, person = Layout.of(columns, class_names).without_person(person)
+    person, per_row = whom([path], person, per_row)
     check_unit(person, per_row)
     folder = None if ledger_dir is None else Path(ledger_dir)
     parts = _read([path], source_column, source_names, None, folder, person, layout)
@@ -399,6 +402,14 @@ def check_public(public: Scores, sources: Iterable[tuple[str, Scores]]) -> None:
     for name, scores in sources:
         if scores.content_digest() == digest:
             raise InputError(f"the public rows are those of {name}: they would get no privacy")
+
+
+def whom(paths: Iterable[str | Path], person: str | None, per_row: bool) -> tuple[str | None, bool]:
+    """The column of person ids, or that each row is a person: as said, else as all files record it."""
+    if person is not None or per_row:
+        return person, per_row
+    units = {unit_of(Path(path)) for path in paths}
+    return PERSON if units == {"person"} else None, units == {"row"}
 
 
 def check_unit(person: str | None, per_row: bool) -> None:

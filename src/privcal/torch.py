@@ -22,6 +22,8 @@ from privcal.maps import (
 )
 from privcal.scores import LEAST, Kind
 
+__all__ = ["MapModule"]
+
 
 class MapModule(nn.Module):  # type: ignore[misc]
     """A map as a module: scores of classes in, calibrated probabilities of all classes out.

@@ -135,8 +135,6 @@ def test_from_images_to_a_study(run: Any, place: Place) -> None:
     assert said["recipe"]["network"] == "wrn-10-1"
     assert [line["epoch"] for line in said["history"]] == [1, 2]
     assert said["accuracy"] == said["history"][-1]["accuracy"]
-    assert "after 2 epochs" in stderr
-    assert f"privcal data logits --model {place.model}" in stderr
 
     outs = [place.at / f"c-{severity}.npz" for severity in (1, 3)]
     code, stdout, stderr = run(
@@ -241,6 +239,7 @@ def test_train_goes_on_and_does_not_train_twice(
     assert load_checkpoint(out).step == 4
     code, stdout, _ = run(*args)
     assert (code, "after 2 epochs" in stdout) == (0, True)
+    assert "privcal data logits --model " in stdout
     whole, again = load_checkpoint(trained.model), load_checkpoint(out)
     for name, weights in whole.weights.items():
         assert weights.equal(again.weights[name])

@@ -56,14 +56,57 @@ def test_a_table_becomes_scores_that_a_calibration_reads(
     assert privcal.load_map(result).provenance["model"] == model_name(model)
 
 
+@pytest.mark.parametrize(
+    ("said", "unit"), [(("--person", "pid"), "person"), (("--per-row",), "row")]
+)
+def test_a_new_ledger_protects_whom_the_scores_record(
+    run: Any, model: Path, table: Path, tmp_path: Path, said: tuple[str, ...], unit: str
+) -> None:
+    scores, other = tmp_path / "scores.parquet", tmp_path / "other.parquet"
+    for out in (scores, other):
+        args = ("score", model, table, "--label", "y", *said, *FEATURES, "--out", out)
+        assert run(*args)[0] == 0
+    code, rehearsed, err = run("calibrate", scores, "--rehearse", "--json")
+    assert code == 0, err
+    assert json.loads(rehearsed)["unit"] == unit
+    assert privcal.create_ledgers(scores)[0].unit == unit
+    pl.read_parquet(other).write_parquet(other)  # now it records nothing
+    with pytest.raises(privcal.InputError, match="a new ledger says whom it protects"):
+        privcal.create_ledgers(other)
+
+
+def test_a_person_is_no_feature(run: Any, model: Path, table: Path, tmp_path: Path) -> None:
+    args = ("score", model, table, "--label", "y", "--person", parts.FEATURES[0], *FEATURES)
+    code, _, err = run(*args, "--out", tmp_path / "s.parquet")
+    assert (code, "so it cannot be the label or a feature too" in err) == (2, True)
+
+
+def test_scores_of_another_model_are_not_mapped(
+    run: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    """Also where rows are read batch by batch, and labels are not looked at."""
+    scores, map = tmp_path / "scores.parquet", tmp_path / "map.json"
+    args = ("score", model, table, "--label", "y", "--per-row", *FEATURES, "--out", scores)
+    assert run(*args)[0] == 0
+    for name, code in ((model_name(model), 0), ("another", 2)):
+        privcal.TemperatureMap(2.0, provenance={"model": name}).save(map)
+        for command in (
+            ("apply", map, scores, "--out", tmp_path / "m.csv"),
+            ("thresholds", map, scores),
+        ):
+            found, _, err = run(*command)
+            assert found == code, err
+            assert ("this map is of model another" in err) == (code == 2)
+
+
 def test_several_tables_go_into_a_folder(
     run: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:
     pl.read_parquet(table).write_csv(tmp_path / "ward.csv")
     args = ("score", model, table, tmp_path / "ward.csv", "--label", "y", "--per-row", *FEATURES)
-    code, _, err = run(*args, "--out", tmp_path / "scores")
-    assert (code, "there is no folder" in err) == (2, True)
-    (tmp_path / "scores").mkdir()
+    code, _, err = run(*args, "--out", tmp_path / "scores.parquet")
+    assert (code, "the scores of 2 tables need a folder" in err) == (2, True)
+    assert not (tmp_path / "scores.parquet").exists()
     code, _, err = run(*args, "--out", tmp_path / "scores")
     assert code == 0, err
     one, other = (pl.read_parquet(tmp_path / "scores" / f"{n}.parquet") for n in ("visits", "ward"))

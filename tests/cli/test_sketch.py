@@ -426,3 +426,16 @@ def test_class_offsets_are_refused_before_anybody_is_charged(
         code, _, stderr = run(*given, name, tmp_path / "kept.png")
         assert code == 2
         assert f"no sketch is kept with class_offsets: leave out that or {name}" in stderr
+
+
+def test_the_map_before_any_answer_costs_nothing_and_lowers_confidence(
+    run: Any, tmp_path: Path
+) -> None:
+    code, out, err = run("sketch", "prior", "--out", tmp_path / "map.json", "--json")
+    assert code == 0, err
+    map = privcal.load_map(tmp_path / "map.json")
+    assert json.loads(out)["map"] == map.to_dict()
+    assert map.private
+    assert map.provenance["epsilon_per_source"] == 0
+    claimed = np.array([0.8, 0.9, 0.99])
+    assert (map.confidence(probabilities=claimed) < claimed).all()

@@ -507,3 +507,18 @@ def test_a_question_of_a_gigabyte_is_refused_unread(owners: list[Owner], tmp_pat
         file.truncate(1 << 30)
     code, _, err = owners[0].answer(tmp_path / "big.json", tmp_path / "a.json")
     assert (code, "longer than 4 MiB" in err) == (2, True)
+
+
+def test_a_map_of_another_campaign_is_kept_as_it_was_paid_for(
+    lab: Lab, owners: list[Owner]
+) -> None:
+    lab.new("--campaign", "spring")
+    lab.collect(owners)
+    older = privcal.TemperatureMap(2.0, provenance={"campaign": "winter", "epsilon_per_source": 1})
+    older.save(lab.folder / "map.json")
+    for _ in range(2):  # the second time, what is there is this campaign's own
+        code, _, err = lab.calibrate()
+        assert code == 0, err
+        assert privcal.load_map(lab.folder / "map.json").provenance["campaign"] == "spring"
+        assert [path.name for path in lab.folder.glob("map-*.json")] == ["map-winter.json"]
+    assert privcal.load_map(lab.folder / "map-winter.json") == older

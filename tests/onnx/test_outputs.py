@@ -14,6 +14,8 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 
 from privcal.errors import InputError  # noqa: E402
+from privcal.maps import TemperatureMap  # noqa: E402
+from privcal.onnx import append  # noqa: E402
 from privcal.onnx.outputs import (  # noqa: E402
     ClassScores,
     check_model,
@@ -117,6 +119,17 @@ def test_a_flag_settles_what_the_graph_leaves_open() -> None:
     assert find_scores(model, output="z", kind="logits") == ClassScores("z", "logits", 4)
     with pytest.raises(InputError, match="no output 'w'; it has y, z"):
         find_scores(model, output="w")
+
+
+def test_of_a_model_with_a_map_behind_it_one_says_whether_before_or_after() -> None:
+    model = append(TemperatureMap(2.0), graph("y = Softmax(x)", "float[N, 4] y"))
+    with pytest.raises(
+        InputError, match="say --output calibrated_probabilities for the scores after"
+    ):
+        find_scores(model)
+    assert find_scores(model, output="y") == ClassScores("y", "probabilities", 4)
+    after = find_scores(model, output="calibrated_probabilities")
+    assert after == ClassScores("calibrated_probabilities", "probabilities", 4)
 
 
 def test_a_softmax_of_before_opset_13_runs_over_all_axes_from_the_first_on() -> None:

@@ -20,6 +20,7 @@ from privcal.advise.plan import (
 from privcal.advise.turnover import Turnover
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.simulate.variants import Variant
+from privcal.wording import plural
 
 OPENING: dict[Verdict, str] = {
     "yes": "Yes, there is enough data",
@@ -226,7 +227,7 @@ def caveat(
     bundled: bool,
 ) -> str:
     """`after`: what is best at the setting; `in_doubt`: what leaves a model alone then."""
-    basis = f"{shifts} shift{'s' * (shifts != 1)} of {dataset}"
+    basis = f"{plural(shifts, 'shift')} of {dataset}"
     of = "the bundled network" if bundled else "the network of that archive"
     seen = " The sketch's beliefs were chosen with these shifts in sight." if bundled else ""
     right = (

@@ -17,7 +17,7 @@ from privcal import default, methods
 from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
 from privcal.cli.calibrate_answers import by_mail
-from privcal.cli.calibrate_report import report, say_dropped, step_text
+from privcal.cli.calibrate_report import report, save, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
@@ -38,7 +38,7 @@ from privcal.cli.options import (
     words,
 )
 from privcal.cli.systems import need_posix
-from privcal.documents import read_json
+from privcal.displays.parts import UNIT
 from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
@@ -47,8 +47,9 @@ from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
+from privcal.scores import Scores
 from privcal.source import Source
-from privcal.sources import open_sources, read_public
+from privcal.sources import open_sources, read_public, whom
 
 MAX_SOURCES = 10**6
 NO_OUT = "say with --out where to write the map"
@@ -256,16 +257,13 @@ def calibrate(
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
     check_files(method, public=public, sketch=sketch, plot=plot)
-    options = methods.parse_options(method, option or [])
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
         "class_names": words(classes),
     }
     clean = None if public is None else read_public(public, files, **layout)
-    options |= {} if clean is None else {"public": clean}
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
-    chosen = methods.make(method, **options)
+    chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
     _check_kept(chosen, sketch=sketch, plot=plot)
     if rehearse:
         from privcal.cli import rehearse as rehearsal  # the demo, the simulation
@@ -282,7 +280,7 @@ def calibrate(
             model=model,
             policy=policy,
             ledger_dir=ledger_dir,
-            person=person,
+            person=whom(files, person, per_row)[0],
             layout=layout,
             min_sources=min_sources,
             asker=asker,
@@ -434,7 +432,16 @@ def _check_kept(method: methods.Method, **paths: Path | None) -> None:
             raise InputError(f"no sketch is kept with class_offsets: leave out that or --{name}")
 
 
-def flags_of(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def make_method(
+    method: str, option: list[str] | None, public: Scores | None, **flags: Any
+) -> methods.Method:
+    """The method with its options: those of --option, and `flags` of their own that are not None."""
+    options = methods.parse_options(method, option or [])
+    options |= _flags_of(method, flags, options)
+    return methods.make(method, **options, **({} if public is None else {"public": public}))
+
+
+def _flags_of(method: str, flags: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given as flags of their own, for methods that have a use for them."""
     given = {name: value for name, value in flags.items() if value is not None}
     known = {field.name for field in fields(methods.find(method))}
@@ -502,8 +509,7 @@ def _sites(
         rows_per_person=rows_per_person,
         warn=note,
     )
-    unit = "person, or row where a site has no person ids"
-    return _Asked(panel, campaign, unit, "the same command and --resume", max_rows)
+    return _Asked(panel, campaign, UNIT, "the same command and --resume", max_rows)
 
 
 def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
@@ -530,25 +536,8 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                     model=request.model,
                     progress=progress,
                 )
-        _keep_older(request.out, result.campaign)
-        result.map.save(request.out)
-        if request.sketch is not None and result.sketch is not None:
-            result.sketch.save(request.sketch)
+        save(result, request.out, request.sketch)
         return result, list(panel.names)
-
-
-def _keep_older(out: Path, campaign: str) -> None:
-    """A map of another campaign that lies where the new one goes was paid for: it is kept."""
-    try:
-        before = read_json(out, "map") if out.exists() else {}
-    except InputError:
-        return
-    facts = before.get("provenance") if isinstance(before, dict) else None
-    cost, by = (facts.get("epsilon_per_source"), facts.get("campaign")) if facts else (None, None)
-    if cost and by != campaign:
-        kept = out.with_name(f"{out.stem}-{by}{out.suffix}")
-        out.replace(kept)
-        note(f"the map that was there, which cost epsilon {cost:g} at each source, is now {kept}")
 
 
 def _why(request: _Request, panel: Panel) -> str:

@@ -10,9 +10,10 @@ import typer
 
 from privcal.calibrate import SourceDropped
 from privcal.campaign import Campaign, campaign_folder
-from privcal.cli.calibrate_report import report, say_dropped
+from privcal.cli.calibrate_report import report, save, say_dropped
 from privcal.cli.console import note, plural, show
-from privcal.cli.options import check_page
+from privcal.cli.options import check_page, options_given
+from privcal.displays.parts import UNIT
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.mail.letters import UNSIGNED
@@ -26,14 +27,12 @@ OPTIONS = {
 }  # fmt: skip
 """The parameters of `calibrate` that go with --answers; all others the campaign was begun with."""
 
-UNIT = "person, or row where a source has no person ids"
-
 
 def by_mail(
     context: typer.Context,
     files: Sequence[Path],
     question: Path | None,
-    out: Path | None,
+    out: Path,
     min_sources: int,
     max_rows: int | None,
     sketch: Path | None,
@@ -42,9 +41,7 @@ def by_mail(
     as_json: bool,
 ) -> None:
     """Go on with a campaign by mail, as far as its answers go."""
-    given = _options_given(context)
-    if out is None:
-        raise InputError("say with --out where to write the map")
+    given = _check_options(context)
     answers = _answers(files)
     check_picture(plot)
     check_page(html)
@@ -64,9 +61,7 @@ def by_mail(
     except Waiting as waiting:
         _say_next(campaign.send(waiting), waiting, as_json)
         return
-    result.map.save(out)
-    if sketch is not None and result.sketch is not None:
-        result.sketch.save(sketch)
+    save(result, out, sketch)
     say_dropped(result)
     public = getattr(campaign.method(), "public", None)
     report(result, names, public, out, sketch, plot, html, UNIT, most, as_json)
@@ -99,10 +94,9 @@ def _answers(files: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _options_given(context: typer.Context) -> set[str]:
+def _check_options(context: typer.Context) -> set[str]:
     """The parameters on the command line; what the campaign was begun with must not be there."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name for name, how in sources.items() if how is not None and how.name == "COMMANDLINE"}
+    given = options_given(context)
     for name in sorted(given - OPTIONS):
         raise InputError(
             f"--{name.replace('_', '-')} was said when the campaign began: leave it out with "

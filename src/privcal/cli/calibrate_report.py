@@ -16,8 +16,9 @@ from privcal.cli.console import note, plural, show
 from privcal.cli.sketch_report import document, draw
 from privcal.cli.sketch_report import report as sketch_report
 from privcal.displays.calibration_page import calibration_page
-from privcal.errors import REFUSALS
-from privcal.plausible import FEWEST, IMPLAUSIBLE
+from privcal.documents import read_json
+from privcal.errors import InputError
+from privcal.plausible import FEWEST, REASONS
 from privcal.scores import Scores
 
 
@@ -30,9 +31,30 @@ def step_text(method: str, step: Progress) -> str:
 
 
 def say_dropped(result: Result) -> None:
-    reasons = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
     for name, reason in result.dropped.items():
-        note(f"left out: {name} ({reason}: {reasons.get(reason, 'it failed')})")
+        note(f"left out: {name} ({reason}: {REASONS.get(reason, 'it failed')})")
+
+
+def save(result: Result, out: Path, sketch: Path | None) -> None:
+    """Write the map, and the sketch where one is wanted."""
+    _keep_older(out, result.campaign)
+    result.map.save(out)
+    if sketch is not None and result.sketch is not None:
+        result.sketch.save(sketch)
+
+
+def _keep_older(out: Path, campaign: str) -> None:
+    """A map of another campaign that lies where the new one goes was paid for: it is kept."""
+    try:
+        before = read_json(out, "map") if out.exists() else {}
+    except InputError:
+        return
+    facts = before.get("provenance") if isinstance(before, dict) else None
+    cost, by = (facts.get("epsilon_per_source"), facts.get("campaign")) if facts else (None, None)
+    if cost and by != campaign:
+        kept = out.with_name(f"{out.stem}-{by}{out.suffix}")
+        out.replace(kept)
+        note(f"the map that was there, which cost epsilon {cost:g} at each source, is now {kept}")
 
 
 def report(

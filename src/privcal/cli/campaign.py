@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privcal import methods
+from privcal import default, methods
 from privcal.cli.calibrate import (
     MAX_SOURCES,
     CampaignName,
@@ -19,7 +19,7 @@ from privcal.cli.calibrate import (
     PublicRows,
     RowsPerSource,
     check_files,
-    flags_of,
+    make_method,
 )
 from privcal.cli.console import plural, show
 from privcal.cli.options import Json, LeaveAlone, Unchanged
@@ -29,7 +29,7 @@ from privcal.federation import need_flare
 from privcal.files import check_outputs
 from privcal.mail.post import MailCampaign, Unsigned, Waiting
 from privcal.privacy import approvals
-from privcal.privacy.epsilon import to_nano
+from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.question import check_campaign
 from privcal.sources import read_public
 
@@ -50,7 +50,7 @@ MethodName = Annotated[
 
 def new(
     out: Annotated[Path, typer.Option(help="Where to write the question (JSON), to be sent.")],
-    method: MethodName = "sketch",
+    method: MethodName = default.METHOD,
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     model: Model = None,
@@ -101,11 +101,9 @@ def new(
     `privcal campaign new --kit kits/ann@lab.org --model resnet50-v3 --out question.json`
     """
     check_files(method, public=public)
-    options = methods.parse_options(method, option or [])
+    clean = None if public is None else read_public(public)
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    options |= flags_of(method, {**flags, "leave_alone": leave_alone or None}, options)
-    clean = {} if public is None else {"public": read_public(public)}
-    chosen = methods.make(method, **options, **clean)
+    chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
     if campaign is not None:
         check_campaign(campaign)
     check_outputs([out], [public])
@@ -188,7 +186,7 @@ def _report(
         "sites": list(sites),
         "rounds": first.rounds,
         "numbers": numbers,
-        "epsilon": total / 10**9,
+        "epsilon": from_nano(total),
         "digest": digest,
         "record": str(begun.folder),
     }
@@ -196,7 +194,7 @@ def _report(
         as_json,
         facts,
         f"{out}: question 1 of {first.rounds} of campaign {begun.name}, by {post.asker}; the campaign "
-        f"costs epsilon {total / 10**9:g} at each source, and this question brings back "
+        f"costs epsilon {from_nano(total):g} at each source, and this question brings back "
         f"{plural(numbers, 'number')}",
         f"digest of the questions: {digest}",
         f"{whom}; each answers with: privcal source answer DATA {out.name} "

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from privcal import default, methods, pages
+from privcal import default, pages
 from privcal.cli.calibrate import (
     CampaignName,
     Epsilon,
@@ -18,9 +18,11 @@ from privcal.cli.calibrate import (
     Model,
     PublicRows,
     RowsPerSource,
+    check_files,
+    make_method,
 )
 from privcal.cli.console import show
-from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page
+from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page, options_given
 from privcal.description import Description, asked_of
 from privcal.description import describe as described
 from privcal.displays.description_page import description_page
@@ -78,20 +80,16 @@ def describe(
         _report(_of_letter(question, rows_per_person, purpose, contact), html, as_json)
         return
     method = method or default.METHOD
+    check_files(method, public=public)
+    clean = None if public is None else read_public(public)
     flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
-    given = {name: value for name, value in flags.items() if value is not None}
-    if leave_alone:
-        given["leave_alone"] = True
-    options = methods.parse_options(method, option or [])
-    if twice := set(options) & set(given):
-        raise InputError(f"{min(twice)} is given twice: as a flag and with --option")
-    clean = {} if public is None else {"public": read_public(public)}
+    chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
     if asker is not None:
         check_asker(asker)
     if campaign is not None:
         check_campaign(campaign)
     found = described(
-        methods.make(method, **options, **given, **clean),
+        chosen,
         to_nano(epsilon),
         sources=sources,
         rows_per_person=rows_per_person,
@@ -108,11 +106,9 @@ def describe(
 def _check_alone(context: typer.Context) -> None:
     """A question says itself what it asks: an option that says otherwise would be a lie."""
     beside = {"question", "rows_per_person", "purpose", "contact", "html", "as_json"}
-    for name in set(context.params) - beside:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"the question says itself what it asks: leave {flag} out")
+    for name in sorted(options_given(context) - beside):
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError(f"the question says itself what it asks: leave {flag} out")
 
 
 def _of_letter(

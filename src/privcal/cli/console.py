@@ -17,6 +17,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from privcal.wording import plural as plural  # commands take it from here
+
 # No markup: names of files, sources and askers are shown as they are.
 stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
@@ -51,11 +53,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def plural(count: int, noun: str, ending: str = "s") -> str:
-    """`count` of a noun: "1 answer", "1,200 answers", "2 processes" (ending "es")."""
-    return f"{count:,} {noun}{ending if count != 1 else ''}"
 
 
 def table(

@@ -118,6 +118,12 @@ def columns_of(texts: list[str] | None) -> dict[str, str]:
     return columns
 
 
+def options_given(context: typer.Context) -> set[str]:
+    """The parameters that stand on the command line, by their names in the function."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, how in sources.items() if how is not None and how.name == "COMMANDLINE"}
+
+
 def check_page(path: Path | None) -> None:
     """Raise InputError unless the name ends like a page."""
     if path is not None and path.suffix.lower() != ".html":

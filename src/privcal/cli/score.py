@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from privcal.application import rows_of
 from privcal.checks import one_of
 from privcal.cli.console import note, plural, progress_bar, show
 from privcal.cli.options import Json, PerRow, Person, words
@@ -102,7 +103,7 @@ def score(
     written = []
     for table, file in zip(tables, outs, strict=True):
         with progress_bar() as bar:
-            task = bar.add_task(f"scoring {table.name}", total=_rows(table))
+            task = bar.add_task(f"scoring {table.name}", total=rows_of(table))
             rows, left = score_table(
                 opened,
                 table,
@@ -148,22 +149,10 @@ def _outs(tables: list[Path], out: Path) -> list[Path]:
     """The file of scores for each table."""
     if len(tables) == 1 and not out.is_dir():
         return [out]
-    if out.is_file():
-        raise InputError(f"the scores of {len(tables)} tables need a folder, and {out} is a file")
+    if out.is_file() or ending(out) in (".parquet", ".csv"):
+        raise InputError(f"the scores of {len(tables)} tables need a folder; {out} names a file")
     out.mkdir(parents=True, exist_ok=True)
     return [out / f"{table.name.removesuffix(ending(table))}.parquet" for table in tables]
-
-
-def _rows(table: Path) -> int | None:
-    """How many rows a progress bar goes to, where that is known beforehand."""
-    import polars as pl
-
-    if table.suffix.lower() != ".parquet":
-        return None
-    try:
-        return int(pl.scan_parquet(table, glob=False).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError):  # said when it is read
-        return None
 
 
 def _report(model: Model, written: list[dict[str, Any]], as_json: bool) -> None:

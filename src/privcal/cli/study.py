@@ -239,7 +239,9 @@ def report(
     factors: Annotated[
         Path | None, typer.Option(help="The folder of a study with --grid factors, to be read too.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Another name for the page.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--html", "--out", help="Another name for the page.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from privcal.cli.console import note, plural, show, table
-from privcal.cli.options import Json, words
+from privcal.cli.options import Classes, Columns, Json, columns_of, words
 from privcal.errors import InputError
 from privcal.maps import load_map
-from privcal.readers import read_outputs
+from privcal.readers import model_of, read_outputs
 from privcal.thresholds import USUAL, abstention
 
 
@@ -23,6 +23,8 @@ def thresholds(
         str | None,
         typer.Option(metavar="C,C,...", help="The confidences to try, each from 0 to 1."),
     ] = None,
+    columns: Columns = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """When to answer at all: for each confidence, the share of rows above it and the errors to expect.
@@ -34,7 +36,8 @@ def thresholds(
     Example: `privcal thresholds map.json scores.parquet --at 0.8,0.9,0.95`
     """
     loaded = load_map(map)
-    outputs = read_outputs(scores)
+    loaded.check_model(model_of(scores))
+    outputs = read_outputs(scores, columns=columns_of(columns), class_names=words(classes))
     found = abstention(loaded, outputs, thresholds=USUAL if at is None else _numbers(at))
     rows = table(["answer where confidence is at least", "answered", "errors expected"], [])
     for row in found:

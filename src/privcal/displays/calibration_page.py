@@ -10,7 +10,6 @@ from privcal.calibrate import Result
 from privcal.displays import parts
 from privcal.displays.estimates import Estimated
 from privcal.displays.sketch_page import said
-from privcal.errors import REFUSALS
 from privcal.maps import Map, OffsetsMap, RiskMap
 from privcal.pages import (
     Axis,
@@ -25,10 +24,9 @@ from privcal.pages import (
     paragraphs,
     table,
 )
-from privcal.plausible import IMPLAUSIBLE
+from privcal.plausible import REASONS
 from privcal.scores import Outputs
-
-_REASONS = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
+from privcal.wording import plural
 
 
 def calibration_page(
@@ -39,8 +37,8 @@ def calibration_page(
     model = result.map.provenance.get("model")
     lead = [
         f"A model{f' ({model})' if model else ''} says how sure it is of each answer. This run corrected "
-        f"that, from data of {parts.plural(len(names), 'source')} that nobody else may see.",
-        f"Each source answered {parts.plural(len(result.rounds), 'question')} with random noise added on its "
+        f"that, from data of {plural(len(names), 'source')} that nobody else may see.",
+        f"Each source answered {plural(len(result.rounds), 'question')} with random noise added on its "
         f"own machine. {result.answered:,} of {len(names):,} answered; the correction is "
         f"{result.map.describe()}.",
     ]
@@ -91,7 +89,7 @@ def _who(result: Result, names: Sequence[str]) -> Html:
     rows = []
     for name, spent in zip(names, result.spent, strict=True):
         why = result.dropped.get(name)
-        state = "answered" if why is None else f"left out: {_REASONS.get(why, 'it failed')}"
+        state = "answered" if why is None else f"left out: {REASONS.get(why, 'it failed')}"
         rows.append((name, state, f"{spent:g}", parts.odds(spent)))
     header = ("source", "", "ε charged", "what somebody may come to believe of one person")
     return table("Everyone who was asked.", header, rows)

@@ -21,6 +21,9 @@ from privcal.scores import FloatArray, IntArray
 from privcal.sketch.evaluation import Estimate
 from privcal.sketch.risk import RiskEvaluation
 
+UNIT = "person, or row where a source has no person ids"
+"""Whom ε protects at sources of which nobody knows more."""
+
 _POINTS = 80
 """Of a smooth curve: more would be seen by nobody, and make the page large."""
 
@@ -35,11 +38,6 @@ MEANINGS = {
     "calibration slope (1 is right)": "below 1, high risks are too high and low ones too low",
     "AUROC": "how well the model tells who is at risk: 0.5 is guessing, 1 is perfect",
 }
-
-
-def plural(count: int, noun: str) -> str:
-    """`count` of a regular noun."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def picture(display: Diagram, title: str) -> Html:
@@ -138,9 +136,9 @@ def _risk(evaluation: RiskEvaluation) -> str:
 def _trust(evaluation: Estimated) -> list[str]:
     assert not isinstance(evaluation, RiskEvaluation)
     claimed, right = evaluation.confidence_before.value, evaluation.accuracy.value
-    how = "more often than it is" if claimed > right else "less often than it is"
+    how = "it claims too much" if claimed > right else "it claims too little"
     if abs(claimed - right) < 0.01:
-        how = "about as often as it is"
+        how = "its claim is about right"
     before, after = evaluation.ece_before, evaluation.ece_after
     return [
         f"On the hidden rows the model claims to be right {100 * claimed:.0f} times in 100, and is right "

@@ -9,8 +9,7 @@ from privcal.displays.estimates import Estimated, display_of
 from privcal.pages import Html, Section, facts, join, page, paragraphs, table
 from privcal.privacy.epsilon import from_nano
 from privcal.sketch.sketch import Sketch
-
-UNIT = "row, or one person where a source has person ids"
+from privcal.wording import plural
 
 NEEDS_PUBLIC = (
     "This sketch was taken with public rows of the calibrator. What it says can be read only with the "
@@ -22,7 +21,7 @@ def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
     """The page of a sketch; without an evaluation, what is in it but not what it says."""
     sources, model = len(sketch.nano_spent), sketch.model or "a model"
     lead = (
-        f"{parts.plural(sources, 'source')} answered a question about {model}, each with random noise "
+        f"{plural(sources, 'source')} answered a question about {model}, each with random noise "
         "added on its own machine. This page shows what can be read off the noisy answers. Reading "
         "them costs no further privacy."
     )
@@ -34,7 +33,7 @@ def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
     sections = [
         *said(evaluation, sketch.epsilon),
         Section("What left each source", parts.what_left(sketch.query.describe())),
-        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, UNIT))),
+        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, parts.UNIT))),
         Section("Who answered", _who(sketch)),
         Section("The noisy totals", _totals(sketch)),
     ]

@@ -11,6 +11,7 @@ from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.queries import GRID
 from privcal.question import Question
 from privcal.source import Source
+from privcal.wording import plural
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def preview(asked: Asked, source: Source) -> list[str]:
         f"{asked.asker} asks {source.name}, in campaign {asked.campaign}, about {about}:",
         *(_line(question) for question in asked.questions),
         _whose(asked),
-        f"What leaves: {_count(numbers, 'number')} with noise that is drawn on this machine, the "
+        f"What leaves: {plural(numbers, 'number')} with noise that is drawn on this machine, the "
         f"name {source.name}, a random id of its ledger, and how many rows of a person count "
         f"({source.rows_per_person}). Never a row, a label, a score or how many there are.",
     ]
@@ -103,7 +104,7 @@ def preview(asked: Asked, source: Source) -> list[str]:
 
 def _line(question: Question) -> str:
     return (
-        f"  - {question.query.describe()}: {_count(question.query.length, 'number')}, for epsilon "
+        f"  - {question.query.describe()}: {plural(question.query.length, 'number')}, for epsilon "
         f"{question.epsilon:g}"
     )
 
@@ -130,7 +131,3 @@ def _cost(asked: Asked, source: Source, total: int) -> list[str]:
         f"{cost}.",
         f"For one {source.unit}, at epsilon {from_nano(total):g}: {as_odds(from_nano(total))}.",
     ]
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"

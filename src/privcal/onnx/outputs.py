@@ -31,6 +31,9 @@ RANDOM = {
 Kind = Literal["logits", "probabilities"]
 """What a model gives for each class; a confidence alone is not enough for a graph."""
 
+CALIBRATED = "calibrated_probabilities"
+"""What a map behind a model gives for each class (see `privcal.onnx.append`)."""
+
 NAMES: dict[str, Kind] = {
     **dict.fromkeys(("logits", "logit"), "logits"),
     **dict.fromkeys(
@@ -118,7 +121,7 @@ def check_model(model: onnx.ModelProto) -> None:
             "its weights are in other files, which its digest does not cover; save it as one file"
         )
     local = {(f.domain, f.name) for f in model.functions if not f.domain.startswith(OTHERS)}
-    for node in _nodes(model):
+    for node in all_nodes(model):
         if node.op_type in RANDOM or _drops(model, node):
             raise InputError(
                 f"its operator {node.op_type} draws random numbers, so that the same row would get "
@@ -190,6 +193,11 @@ def _output(model: onnx.ModelProto, wanted: str | None) -> str:
             raise InputError(f"the model's output {wanted!r} holds no table of numbers")
         return wanted
     possible = [name for name, output in outputs.items() if _holds_numbers(model, output)]
+    if CALIBRATED in outputs:
+        raise InputError(
+            f"the model has a map behind it: say --output {CALIBRATED} for the scores after the map, or "
+            f"the model's own output for those before it (it has {', '.join(possible)})"
+        )
     if not possible:
         raise InputError(
             f"the model has no output with scores of classes, only {', '.join(outputs)}; export it "
@@ -249,6 +257,8 @@ def _said_shape(model: onnx.ModelProto, output: str) -> list[int | None] | None:
 
 
 def _kind(model: onnx.ModelProto, output: str, column: bool, classes: int | None) -> Kind:
+    if output == CALIBRATED:
+        return "probabilities"
     said = NAMES.get(output.lower())
     maker = _maker(model, output)
     made = None if maker is None else _made(model, maker, column, classes)
@@ -405,7 +415,7 @@ def _maker(model: onnx.ModelProto, tensor: str) -> onnx.NodeProto | None:
     return node
 
 
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """All nodes, also those inside others and in the model's own functions."""
     waiting: list[Any] = [model.graph, *model.functions]
     while waiting:
@@ -419,7 +429,7 @@ def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
     """The graph, and those inside its nodes and in functions."""
     graphs = [model.graph]
-    for node in _nodes(model):
+    for node in all_nodes(model):
         for attribute in node.attribute:
             graphs += [attribute.g] if attribute.HasField("g") else []
             graphs += attribute.graphs
@@ -428,7 +438,7 @@ def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """All constants, wherever they are."""
-    for node in _nodes(model):
+    for node in all_nodes(model):
         for attribute in node.attribute:
             yield from [attribute.t] if attribute.HasField("t") else []
             yield from attribute.tensors
@@ -478,7 +488,7 @@ def _switched_off(model: onnx.ModelProto, name: str) -> bool:
 
     Functions and graphs inside nodes have names of their own, so it is looked for everywhere.
     """
-    found = [_constant(node) for node in _nodes(model) if name in node.output]
+    found = [_constant(node) for node in all_nodes(model) if name in node.output]
     for graph in _graphs(model):
         here = [tensor for tensor in graph.initializer if tensor.name == name]
         found += here

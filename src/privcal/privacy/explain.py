@@ -13,6 +13,7 @@ from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID, Query
 from privcal.scores import Scores
 from privcal.source import Source
+from privcal.wording import plural
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ def _what(scores: Scores) -> str:
 def explain(source: Source, examples: Mapping[str, Query | None] | None = None) -> Explanation:
     """What may leave this source; `examples` are the queries to describe, by their kinds."""
     scores, policy, unit = source.scores, source.policy, source.unit
-    people = f"{_many(len(scores), 'row')}, no person ids: each row counts as one person."
+    people = f"{plural(len(scores), 'row')}, no person ids: each row counts as one person."
     if scores.person is not None:
         people = (
-            f"{_many(len(scores), 'row')} of {_many(len(set(scores.person)), 'person')}; of each "
-            f"person at most {_many(policy.rows_per_person, 'row')} count, "
+            f"{plural(len(scores), 'row')} of {plural(len(set(scores.person)), 'person')}; of each "
+            f"person at most {plural(policy.rows_per_person, 'row')} count, "
             f"{len(source.counted_rows()):,} in all."
         )
     per_request = policy.nano_per_request
@@ -93,10 +94,6 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
             }
         )
     return Explanation(unit, lines, described)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def promise(policy: Policy, unit: str) -> list[str]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privcal.errors import InputError
+from privcal.readers import to_number
 from privcal.scores import BoolArray, FloatArray
 
 EXACT = 2**53
@@ -98,14 +99,7 @@ def _floats(cells: pl.Series) -> FloatArray:
     """Each cell as a number, NaN where it is none."""
     if not (cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.String, pl.Null)):
         raise InputError(f"column {cells.name} must hold numbers, not {cells.dtype}")
-    read = cells.str.strip_chars() if cells.dtype == pl.String else cells
-    number = read.cast(pl.Float64, strict=False)
-    if read.dtype == pl.String and number.null_count():
-        truth = read.str.to_lowercase().replace_strict(
-            {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
-        )
-        number = number.fill_null(truth)
-    return number.fill_null(float("nan")).to_numpy()
+    return to_number(cells).cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _blank(cells: pl.Series, words: Sequence[str] = ("",)) -> BoolArray:

@@ -213,7 +213,7 @@ def _checked(path: Path, content: bytes) -> Any:
     """The model in these bytes, nothing of which is executed to look at it."""
     import onnx
 
-    from privcal.onnx.outputs import _nodes, check_model
+    from privcal.onnx.outputs import all_nodes, check_model
 
     try:
         proto = onnx.load_model_from_string(content)
@@ -225,7 +225,7 @@ def _checked(path: Path, content: bytes) -> Any:
         check_model(proto)
     except InputError as error:
         raise InputError(f"model {path}: {error}") from None
-    if any(node.op_type == "Loop" for node in _nodes(proto)):
+    if any(node.op_type == "Loop" for node in all_nodes(proto)):
         raise InputError(
             f"model {path}: its operator Loop goes on for as long as a row says, and how long a "
             "row takes must not tell of it; export the model without"

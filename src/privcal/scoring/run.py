@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from privcal.scoring.tables import Piece, Table
 
 MODEL = "privcal.model"
 CLASSES = "privcal.classes"
+UNIT = "privcal.unit"
 """The names under which a Parquet file of scores says which model and classes they are of."""
 
 LABEL, PERSON = "label", "person"
@@ -75,7 +76,8 @@ def score_table(
     left out.
 
     A Parquet file says in its metadata which model (`privcal.model`) and classes
-    (`privcal.classes`) its scores are of. With `skip_malformed` a malformed row is left out, and
+    (`privcal.classes`) its scores are of, and whether a `person` or a `row` is to be protected
+    (`privcal.unit`). With `skip_malformed` a malformed row is left out, and
     counts for nothing in whatever is made of the scores; else it is an InputError.
     """
     out = Path(out)
@@ -92,14 +94,19 @@ def score_table(
             rows, left = rows + len(good), left + len(frame) - len(good)
             yield good
 
-    write_frames(model, frames(), out)
+    write_frames(model, frames(), out, {UNIT: "row" if setup.person is None else "person"})
     return rows, left
 
 
 def write_frames(
-    model: Model, frames: Iterator[pl.DataFrame], out: Path, *, private: bool = False
+    model: Model,
+    frames: Iterator[pl.DataFrame],
+    out: Path,
+    more: Mapping[str, str] | None = None,
+    *,
+    private: bool = False,
 ) -> None:
-    """Write pieces of scores as one file, holding one of them at a time."""
+    """Write pieces of scores as one file, holding one of them at a time; `more`: for its metadata."""
     with replacing(out, private=private) as part:
         if out.suffix.lower() == ".csv":
             with part.open("wb") as file:
@@ -112,7 +119,8 @@ def write_frames(
             for number, frame in enumerate(frames):
                 pieces.append(Path(folder) / f"{number}.parquet")
                 frame.write_parquet(pieces[-1])
-            facts = {MODEL: model.name, CLASSES: json.dumps(model.classes, ensure_ascii=False)}
+            classes = json.dumps(model.classes, ensure_ascii=False)
+            facts = {MODEL: model.name, CLASSES: classes, **(more or {})}
             pl.scan_parquet(pieces, glob=False).sink_parquet(part, metadata=facts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,10 @@ import polars as pl
 
 from privcal import tables
 from privcal.errors import InputError
-from privcal.scores import BoolArray, _unicode
+from privcal.scores import BoolArray, without_damage
 from privcal.scoring.cells import Column, labels, numbers, texts
 from privcal.scoring.model import Input, Model
 from privcal.scoring.setup import Setup
-
-if TYPE_CHECKING:
-    pass
 
 PIECE = 1 << 14
 """Rows of a Parquet file or of arrays that are held at once."""
@@ -77,7 +74,7 @@ class Table:
         taken = [name for columns in self._by_input.values() for name in columns]
         if setup.person is not None and setup.person in (setup.label, *taken):
             raise InputError(
-                f"{self.path}: {setup.person} is read as something else than person ids"
+                f"{self.path}: {setup.person} holds person ids, so it cannot be the label or a feature too"
             )
 
     def pieces(self, strict: bool) -> Iterator[Piece]:
@@ -196,7 +193,7 @@ def _series(name: str, array: npt.NDArray[Any]) -> pl.Series:
     if array.dtype.kind == "S":
         return pl.Series(name, [text.decode("utf-8", "replace") for text in array], pl.String)
     if array.dtype.kind == "U":
-        return pl.Series(name, _unicode(array).tolist(), pl.String)
+        return pl.Series(name, without_damage(array).tolist(), pl.String)
     if array.dtype.kind == "f":
         return pl.Series(name, array.astype(np.float64))
     return pl.Series(name, array.astype(array.dtype.newbyteorder("=")))

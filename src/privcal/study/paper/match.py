@@ -10,6 +10,7 @@ from privcal.errors import InputError
 from privcal.simulate.archive import CLEAN, DRAWN_FROST, MADE_HERE, Archive
 from privcal.study.grids import GRIDS, Setting, most_rows
 from privcal.study.paper.reported import Reported, reported
+from privcal.wording import plural
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def match_study(
     if missing := theirs - set(perturbations):
         what.append(f"{len(theirs - missing)} of its {len(theirs)} perturbations")
     if others := [s for s in perturbations if s not in theirs]:
-        noun = "perturbation" if len(others) == 1 else "perturbations"
-        what.append(f"{len(others)} {noun} that it does not have ({', '.join(others)})")
+        count = plural(len(others), "perturbation")
+        what.append(f"{count} that it does not have ({', '.join(others)})")
     papers = GRIDS[paper.grid]
     if any(setting.skew < float("inf") for setting in settings):
         what.append("sources that are not alike")
