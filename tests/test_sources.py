@@ -333,6 +333,19 @@ def test_an_askers_flag_never_changes_whose_rows_count(run: Run, tmp_path: Path)
     assert (code, "leave --person out" in stderr) == (2, True)
 
 
+def test_calling_the_person_ids_something_else_does_not_count_other_persons(
+    tmp_path: Path, run: Any
+) -> None:
+    table = tmp_path / "visits.csv"
+    rows = [f"v{row},{row % 10},0.{row + 1},{row % 2}" for row in range(60)]
+    table.write_text("\n".join(["visit,patient,probability,label", *rows]))
+    assert run("ledger", "create", table, "--person", "patient")[0] == 0
+    other = ("--person", "visit", "--columns", "logit=patient")
+    code, _, stderr = run("ledger", "attach", table, table, *other)
+    assert (code, "other persons" in stderr) == (2, True)
+    assert len(privcal.open_sources([table])[0].counted_rows()) == 10
+
+
 def test_a_file_renamed_beside_its_successor_keeps_its_ledger(run: Run, tmp_path: Path) -> None:
     current = save(tmp_path / "current.npz")
     assert ask(run, tmp_path, current, *NEW)[0] == 0

@@ -350,6 +350,22 @@ def another(tmp_path: Path) -> Path:
     return tmp_path / "first"
 
 
+def test_scores_of_a_table_with_a_ledger_are_said_to_belong_there(
+    run: Any, folder: Path, model: Path, table: Path
+) -> None:
+    columns = ("--label", "y", "--person", "pid", "--features", ",".join(scoring.FEATURES))
+    out = table.with_name("scores.parquet")
+    assert "ledger" not in run("score", model, table, *columns, "--out", out)[2]
+    init(folder, model, table)
+    write(table, 31)  # by their content nobody would know them any more
+    code, _, err = run("score", model, table, *columns, "--out", out)
+    advice = ("ledger", "attach", table, out, "--person", "person")
+    assert (code, f"run privcal {' '.join(map(str, advice))}" in " ".join(err.split())) == (0, True)
+    assert run(*advice)[0] == 0
+    code, _, err = run("calibrate", out, "--rehearse")
+    assert (code, "its rows are private" in err) == (2, True)
+
+
 @pytest.mark.usefixtures("exact")
 def test_a_second_model_scores_the_same_table_on_the_same_ledger(
     folder: Path, model: Path, table: Path, tmp_path: Path

@@ -177,7 +177,7 @@ def test_a_vector_of_one_sigmoid_is_a_model_of_two_classes() -> None:
     agree(map, given, probabilities=y)
 
 
-def test_a_second_map_and_an_old_operator_set_are_refused() -> None:
+def test_a_second_map_an_old_operator_set_and_endless_classes_are_refused() -> None:
     model = network("float[N, 3] logits", "logits = Neg(x)")
     once = privcal.onnx.append(TemperatureMap(2.0), model)
     with pytest.raises(InputError, match="has a map behind it already"):
@@ -186,6 +186,11 @@ def test_a_second_map_and_an_old_operator_set_are_refused() -> None:
         privcal.onnx.append(
             TemperatureMap(2.0), network("float[N, 3] logits", "logits = Neg(x)", 8)
         )
+    wide = network("float[N, 1000000000] logits", "logits = Neg(x)")
+    with pytest.raises(InputError, match="there can be 1,048,576 classes at most"):
+        privcal.onnx.append(TemperatureMap(2.0), wide)
+    with pytest.raises(InputError, match="there can be 1,048,576 classes at most"):
+        privcal.onnx.export(TemperatureMap(2.0, provenance={"classes": 10**30}))
     with pytest.raises(InputError, match="with 4 classes, and this one has 3: it is another model"):
         privcal.onnx.append(TemperatureMap(2.0, provenance={"classes": 4}), model)
 

@@ -14,6 +14,8 @@ from privcal.cli.console import note, plural, progress_bar, show
 from privcal.cli.options import Json, PerRow, Person, words
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.privacy import opening
+from privcal.privacy.opening import Data
 from privcal.tables import ending
 
 if TYPE_CHECKING:
@@ -110,6 +112,12 @@ def score(
                 keep=words(keep) or (),
                 skip_malformed=skip_malformed,
                 progress=lambda done, task=task, bar=bar: bar.update(task, completed=done),  # type: ignore[misc]
+            )
+        if opening.notes_of(Data.at(table)):
+            note(
+                f"note: {table} has a ledger, and its scores are about the same people: before anybody "
+                f"asks them, run privcal ledger attach {table} {file}"
+                + ("" if person is None else " --person person")
             )
         written.append({"table": str(table), "out": str(file), "rows": rows, "left_out": left})
     _report(opened, written, as_json)

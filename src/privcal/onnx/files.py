@@ -35,6 +35,9 @@ READS = "privcal.map.reads"
 
 TOLERANCE = 1e-6
 
+MAX_CLASSES = 1 << 20
+"""A map is tried on rows of as many numbers: a file that claims more would take all memory there is."""
+
 
 def export(
     map: Map,
@@ -183,6 +186,8 @@ def _agreed(map: Map, classes: int | None) -> int | None:
             "another model"
         )
     known = map.classes if classes is None else classes
+    if known is not None and known > MAX_CLASSES:
+        raise InputError(f"there can be {MAX_CLASSES:,} classes at most, not {known:,}")
     if isinstance(map, RiskMap) and known is not None and map.event >= max(2, known):
         raise InputError(f"there is no class {map.event}: the model has {known}")
     return known

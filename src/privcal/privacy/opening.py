@@ -438,9 +438,9 @@ def _same_part(data: Data, split: str | None, value: str | None, ledger: Path) -
 
 
 def _columns(data: Data) -> list[str]:
-    return [
-        column.name for column in unused_columns(data.path, person=data.person, columns=data.layout)
-    ]
+    """The columns that could hold ids: those that nothing reads, and those said to be something else."""
+    unused = unused_columns(data.path, person=data.person, columns=data.layout)
+    return [*(column.name for column in unused), *(name for _, name in data.layout.columns)]
 
 
 @contextmanager
