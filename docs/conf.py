@@ -42,7 +42,9 @@ default_role = "code"  # docstrings say `name`
 autodoc_typehints = "none"  # the docstrings say what is taken, in words
 autodoc_member_order = "bysource"
 autodoc_default_options = {
-    "exclude-members": "set_fit_request,set_score_request",  # scikit-learn makes these"members": True}
+    "members": True,
+    "exclude-members": "set_fit_request,set_score_request",  # scikit-learn makes these
+}
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 
