@@ -168,6 +168,7 @@ def test_the_owner_sees_who_asks_what_and_what_it_costs_before_saying_yes(
     assert "0 is spent, and 2.5 will remain" in text
     assert "at most 62 of 100" in text  # 1/(1 + exp(-0.5))
     assert owners[0].spent == 0
+    assert owners[0].ledger.reserved() == []  # nobody was there to say yes, so nothing is kept
     assert not (tmp_path / "a.json").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from collections.abc import Callable
@@ -307,3 +308,23 @@ def test_the_command_writes_a_map_alone_and_says_what_is_wrong(tmp_path: Path, r
     code, said, _ = run(*append, "--as", "logits", "--out", out)
     assert code == 0
     assert onnx.load(out).graph.output[0].name == "y"
+
+
+def test_a_map_goes_behind_the_model_file_that_it_names(tmp_path: Path, run: Any) -> None:
+    files = []
+    for operator in ("Softmax", "LogSoftmax"):
+        files.append(tmp_path / f"{operator}.onnx")
+        onnx.save(
+            parser.parse_model(
+                '<ir_version: 8, opset_import: ["": 17]>\n'
+                f"net (float[N, 3] x) => (float[N, 3] y) {{ y = {operator}(x) }}"
+            ),
+            files[-1],
+        )
+    name = "sha256:" + hashlib.sha256(files[0].read_bytes()).hexdigest()
+    privcal.TemperatureMap(2.0, provenance={"model": name}).save(tmp_path / "map.json")
+    for file, expected in zip(files, (0, 2), strict=True):
+        out = tmp_path / "out.onnx"
+        code, _, err = run("onnx", tmp_path / "map.json", "--append", file, "--out", out)
+        assert code == expected, err
+    assert f"{files[1]} is another one" in err

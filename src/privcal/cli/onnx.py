@@ -12,7 +12,7 @@ from privcal.cli.console import note, show
 from privcal.cli.options import Json
 from privcal.errors import InputError
 from privcal.files import check_outputs
-from privcal.maps import load_map
+from privcal.maps import Map, load_map
 
 
 def onnx(
@@ -86,6 +86,7 @@ def onnx(
         )
         before = 0
     else:
+        _check_model(loaded, append)
         given = files.read_model(append)
         before = len(given.graph.output)
         model = files.append(loaded, given, output=output, kind=holds)  # type: ignore[arg-type]
@@ -97,3 +98,12 @@ def onnx(
     document = {"out": str(out), "map": loaded.kind, "inputs": inputs, "outputs": added}
     what = loaded.describe() if append is None else f"{append} with {loaded.describe()}"
     show(as_json, document, f"{what}, written to {out}; it gives {', '.join(added)}")
+
+
+def _check_model(map: Map, file: Path) -> None:
+    """Refuse another file than that of the model whose scores the map was made of, where it says so."""
+    from privcal.scoring import model_name
+
+    named = map.model
+    if named and named.startswith("sha256:") and file.is_file() and model_name(file) != named:
+        raise InputError(f"this map is of the model file {named}, and {file} is another one")

@@ -65,9 +65,13 @@ def answer(
     refused = _check(asked, sources)
     for source in sources:
         say(as_json, *map(Text, preview(asked, source)), "")
-    if not yes and not _confirmed():
-        for source in sources:
+    agreed = False
+    try:
+        agreed = yes or _confirmed()
+    finally:  # also where nobody can be asked, or the owner interrupts it
+        for source in [] if agreed else sources:
             source.release(asked.campaign, asked.asker)
+    if not agreed:
         show(as_json, {"answered": False}, "not answered; nothing was charged")
         raise typer.Exit(1)
     given = [asked.answer(source) for source in sources]
