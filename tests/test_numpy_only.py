@@ -23,6 +23,8 @@ class Block:
             raise ModuleNotFoundError(f"blocked: {name}", name=name)
 
 sys.meta_path.insert(0, Block())
+"""
+APPLY = """
 import json, privcal
 loaded = privcal.load_map(sys.argv[1])
 logits = json.load(open(sys.argv[2]))
@@ -39,7 +41,7 @@ def test_a_map_is_loaded_and_applied_with_numpy_alone(name: str, tmp_path: Path)
     map.save(tmp_path / "map.json")
     (tmp_path / "logits.json").write_text(json.dumps(logits.tolist()))
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, tmp_path / "map.json", tmp_path / "logits.json"],
+        [sys.executable, "-c", BLOCKED + APPLY, tmp_path / "map.json", tmp_path / "logits.json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -48,3 +50,12 @@ def test_a_map_is_loaded_and_applied_with_numpy_alone(name: str, tmp_path: Path)
     np.testing.assert_array_equal(confidence, map.confidence(logits))
     assert predicted == map.predict(logits).tolist()
     assert rows == privcal.abstention(map, logits, thresholds=[0.5])[0].rows
+
+
+def test_the_command_line_says_what_it_lacks_there() -> None:
+    code = BLOCKED + "from privcal.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: commands need typer, which is not installed; pip install privcal\n"
+    )

@@ -75,6 +75,8 @@ class Description:
     contact: str | None = None
     question: str | None = None
     """The digest of the file that asks, where there is one already."""
+    questions: str | None = None
+    """The digest of its questions, as its asker and `ledger waiting` show it: no fact of its own."""
 
     @property
     def nano_epsilon(self) -> int:

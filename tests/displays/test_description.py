@@ -174,6 +174,7 @@ def test_an_epsilon_that_promises_nothing_says_so() -> None:
 
 def test_describe_asks_nobody_and_tells_everything(run: Any, tmp_path: Path) -> None:
     given = ("--model", "m", "--asker", "ann@lab.org", "--epsilon", 0.5, "--purpose", "To see.")
+    given += ("--sources", 10)
     code, stdout, _ = run("campaign", "describe", *given)
     assert code == 0
     for part in ("What leaves each source", "Why that is acceptable", "What it costs", "To see."):
@@ -203,8 +204,10 @@ def test_a_question_by_mail_is_described_as_it_asks(run: Any, tmp_path: Path) ->
         "--model",
         "m",
     )
-    code, _, stderr = run("campaign", "new", *given, "--out", asked)
+    code, new, stderr = run("campaign", "new", *given, "--out", asked, "--json")
     assert code == 0, stderr
+    _, words, _ = run("campaign", "describe", asked)
+    assert json.loads(new)["digest"] in words  # to be compared with what the asker was shown
     code, stdout, _ = run("campaign", "describe", asked, "--purpose", "To see.", "--json")
     assert code == 0
     facts = json.loads(stdout)
@@ -235,6 +238,7 @@ def test_a_question_by_mail_is_described_as_it_asks(run: Any, tmp_path: Path) ->
     ("given", "said"),
     [
         (("--epsilon", 0), "above 0"),
+        (("--sources", 0), "--sources"),
         (("--method", "guess"), "guess"),
         (("--asker", "a\nb"), "asker"),
         (("--html", "page.txt"), "must end in .html"),
@@ -244,6 +248,7 @@ def test_a_question_by_mail_is_described_as_it_asks(run: Any, tmp_path: Path) ->
 def test_what_cannot_be_described_is_said_in_a_sentence(
     run: Any, given: tuple[Any, ...], said: str
 ) -> None:
-    code, _, stderr = run("campaign", "describe", *given)
+    many = () if "--sources" in given else ("--sources", 10)
+    code, _, stderr = run("campaign", "describe", *given, *many)
     assert code == 2
     assert said in stderr

@@ -577,4 +577,4 @@ def test_without_flare_one_sentence_says_what_to_install(
         code, out, err = run(*arguments)
         assert (code, out) == (2, ""), arguments
         assert err.count("\n") == 1
-        assert "pip install privcal[federation]" in err
+        assert "privcal[federation]" in err

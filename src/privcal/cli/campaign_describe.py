@@ -29,6 +29,7 @@ from privcal.displays.description_page import description_page
 from privcal.errors import InputError
 from privcal.files import check_outputs
 from privcal.mail import letters
+from privcal.privacy import approvals
 from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
 from privcal.sources import read_public
@@ -48,7 +49,10 @@ def describe(
     model: Model = None,
     asker: Annotated[str | None, typer.Option(help="Who will ask, as owners know them.")] = None,
     campaign: CampaignName = None,
-    sources: Annotated[int, typer.Option(min=1, help="About how many are asked.")] = 10,
+    sources: Annotated[
+        int | None,
+        typer.Option(min=1, help="About how many are asked; how finely may depend on it."),
+    ] = None,
     rows_per_person: Annotated[
         int, typer.Option(min=1, help="How many rows of a person the sources count.")
     ] = 1,
@@ -69,7 +73,7 @@ def describe(
 
     Examples:
 
-    `privcal campaign describe --epsilon 1 --asker ann@lab.org --model sepsis-v3 --event 1`
+    `privcal campaign describe --epsilon 1 --sources 30 --asker ann@lab.org --event 1`
 
     `privcal campaign describe question.json --purpose "Correct the risk" --html approval.html`
     """
@@ -79,6 +83,8 @@ def describe(
         _check_alone(context)
         _report(_of_letter(question, rows_per_person, purpose, contact), html, as_json)
         return
+    if sources is None:
+        raise InputError("say with --sources about how many are asked: what is asked depends on it")
     method = method or default.METHOD
     check_files(method, public=public)
     clean = None if public is None else read_public(public)
@@ -133,6 +139,7 @@ def _of_letter(
         purpose=purpose,
         contact=contact,
         question=letters.digest(document),
+        questions=approvals.digest(letter.known_as, letter.plan),
     )
 
 
@@ -150,6 +157,8 @@ def _parts(found: Description) -> list[Text]:
         ("What it costs", found.costs()),
         ("Digest, to compare with the other owners", [found.spoken]),
     ]
+    if found.questions is not None:
+        told.append(("Digest of the questions, as whoever asks was shown it", [found.questions]))
     parts = [Text(found.purpose)] if found.purpose else []
     for title, sentences in told:
         parts += [Text(title, style="bold"), *(Text(f"  {sentence}") for sentence in sentences)]

@@ -51,6 +51,16 @@ def _digest(d: Description) -> Html:
             "digest does."
         ),
         tag("p", tag("code", d.spoken), class_="card"),
+        *([] if d.questions is None else [_questions(d.questions)]),
+    )
+
+
+def _questions(digest: str) -> Html:
+    return join(
+        paragraphs(
+            "Whoever asks was shown this digest of the questions when the file was written:"
+        ),
+        tag("p", tag("code", digest), class_="card"),
     )
 
 

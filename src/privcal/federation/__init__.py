@@ -25,4 +25,4 @@ from privcal.errors import InputError
 def need_flare() -> None:
     """InputError where NVIDIA FLARE is not installed."""
     if find_spec("nvflare") is None:
-        raise InputError("a federation needs NVIDIA FLARE: pip install privcal[federation]")
+        raise InputError("a federation needs NVIDIA FLARE: pip install 'privcal[federation]'")

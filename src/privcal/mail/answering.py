@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from privcal.calibrate import undisturbed
 from privcal.errors import InputError, Refused
 from privcal.mail.letters import Given, Letter
+from privcal.privacy import approvals
 from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.queries import GRID
 from privcal.question import Question
@@ -90,6 +91,8 @@ def preview(asked: Asked, source: Source) -> list[str]:
         f"{asked.asker} asks {source.name}, in campaign {asked.campaign}, about {about}:",
         *(_line(question) for question in asked.questions),
         _whose(asked),
+        "Digest of the questions, as whoever asks was shown it: "
+        f"{approvals.digest(asked.asker, asked.plan)}",
         f"What leaves: {plural(numbers, 'number')} with noise that is drawn on this machine, the "
         f"name {source.name}, a random id of its ledger, and how many rows of a person count "
         f"({source.rows_per_person}). Never a row, a label, a score or how many there are.",
