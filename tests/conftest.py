@@ -55,7 +55,7 @@ def random_scores(rows: int, classes: int = 5, seed: int = 0, **more: object) ->
 
 
 NOT_CORE = {"integration", "federation", "study", "simulate", "advise", "audit", "datasets",
-            "images", "corruptions", "training"}  # fmt: skip
+            "images", "corruptions", "training", "mail", "onnx", "scoring", "displays", "pages"}  # fmt: skip
 """Folders whose tests `make quick` leaves out; what is slow in the others is marked there."""
 
 
