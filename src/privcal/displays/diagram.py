@@ -21,6 +21,8 @@ from privcal.errors import InputError
 from privcal.metrics import Reliability, bin_index
 from privcal.plots import BLUE, GREY, ORANGE, save_figure
 from privcal.scores import BoolArray, FloatArray
+from privcal.sketch.evaluation import Band
+from privcal.sketch.risk import RiskBand
 
 if TYPE_CHECKING:
     import polars as pl
@@ -253,6 +255,21 @@ def together(panels: Sequence[tuple[str, Diagram]], title: str = "", columns: in
             handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False
         )
     return figure
+
+
+def estimated(band: Band | RiskBand, epsilon: float | None) -> dict[str, Any]:
+    """What both kinds of estimates have in common: limits, shares, and the ε they rest on."""
+    if epsilon is None:
+        raise InputError("an estimate needs the epsilon that it rests on")
+    return {
+        "low": band.low,
+        "high": band.high,
+        "share": band.share / band.share.sum(),
+        "rows": None,
+        "after": band.after,
+        "level": 0.95,
+        "epsilon": epsilon,
+    }
 
 
 def binned(state: Reliability, level: float) -> dict[str, Any]:

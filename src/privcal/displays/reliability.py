@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from privcal.displays.diagram import Diagram, binned
+from privcal.displays.diagram import Diagram, binned, estimated
 from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.maps import CurveMap, Map
@@ -101,20 +101,12 @@ class ReliabilityDisplay(Diagram):
             e = evaluation
             summary = f"ECE {e.ece:.3f}", f"Brier {e.brier:.3f}", f"AURC {e.aurc:.3f}"
             return cls(**binned(e.reliability, level), summary=summary)
-        if epsilon is None:
-            raise InputError("an estimate needs the epsilon that it rests on")
         band, p = evaluation.band, evaluation
         pairs = (("before", p.ece_before, p.brier_before), ("after", p.ece_after, p.brier_after))
         return cls(
             foretold=band.confidence,
             observed=band.accuracy,
-            low=band.low,
-            high=band.high,
-            share=band.share / band.share.sum(),
-            rows=None,
-            after=band.after,
-            level=0.95,
-            epsilon=epsilon,
+            **estimated(band, epsilon),
             summary=tuple(
                 f"{when}: ECE {ece.value:.3f}, Brier {brier.value:.3f}"
                 for when, ece, brier in pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from privcal.displays.diagram import Diagram, binned
+from privcal.displays.diagram import Diagram, binned, estimated
 from privcal.errors import InputError
 from privcal.evaluation import Evaluation, evaluate
 from privcal.maps import CurveMap, Map, RiskMap
@@ -115,19 +115,11 @@ class RiskDisplay(Diagram):
                 raise InputError("no risk was measured; evaluate with event=")
             points = binned(risk.rows.reliability(bins), level)
             return cls(**points, summary=_summary(risk), event=risk.event)
-        if epsilon is None:
-            raise InputError("an estimate needs the epsilon that it rests on")
         band, e = evaluation.band, evaluation
         return cls(
             foretold=band.risk,
             observed=band.outcome,
-            low=band.low,
-            high=band.high,
-            share=band.share / band.share.sum(),
-            rows=None,
-            after=band.after,
-            level=0.95,
-            epsilon=epsilon,
+            **estimated(band, epsilon),
             summary=(
                 _estimated(
                     "before", e.observed_expected_before, e.intercept_before, e.slope_before
