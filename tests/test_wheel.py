@@ -118,7 +118,7 @@ def test_the_source_archive_has_what_is_promised(archives: tuple[Path, Path]) ->
         assert any(name == path or name.startswith(f"{path}/") for name in names), path
     pages = (p for p in (ROOT / "docs").rglob("*") if p.is_file())
     ours = {p.relative_to(ROOT) for p in pages}
-    assert {str(p) for p in ours if not set(p.parts) & {"_build", "made"}} <= names
+    assert {str(p) for p in ours if not set(p.parts) & {"_build", "made", "__pycache__"}} <= names
     assert not any(part.startswith((".venv", ".git/")) for part in names)
     loose = {p.name for p in ROOT.iterdir() if p.suffix in (".md", ".cff")} | {"Makefile"}
     assert loose <= names, "list it in pyproject.toml, so that a source archive can be tested"
