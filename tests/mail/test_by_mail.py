@@ -156,12 +156,13 @@ def test_the_same_question_again_gives_the_same_answer_free(
 def test_the_owner_sees_who_asks_what_and_what_it_costs_before_saying_yes(
     lab: Lab, owners: list[Owner], tmp_path: Path
 ) -> None:
-    lab.new("--epsilon", 0.5)
+    shown = lab.new("--epsilon", 0.5)["digest"]
     args = ("source", "answer", owners[0].data, lab.question, "--out", tmp_path / "a.json")
     code, out, err = owners[0].run(*args)
     assert code == 2
     assert "--yes" in err
     text = " ".join(out.split())
+    assert shown in text  # the very digits that whoever asks was shown
     assert "ann (unsigned) asks data" in text
     assert "It is not signed" in text
     assert "epsilon 0.5 of the 3" in text
