@@ -13,7 +13,7 @@ help:  ## this list
 demo: $(VENV)/.base  ## every method on bundled real data
 	$(BIN)/privcal demo
 
-quick: $(VENV)/.test  ## the core tests, in about a minute
+quick: $(VENV)/.test  ## the core tests, in a minute or two
 	$(PYTEST) -m "not slow"
 
 test: lint types  ## lint, types and all tests
