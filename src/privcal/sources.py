@@ -167,6 +167,7 @@ def _known_ledger(data: Data, scores: Scores, folder: Path | None, new: bool) ->
         return ledger
     make = f"privcal ledger create {data.path}"
     make += f" --source-column {data.split}" if data.split else ""
+    make += " with --person COLUMN or --per-row"
     if opening.lost(data, folder):
         raise InputError(
             f"the ledger of {data} is gone; put it back, or make a new one, which starts with what "

@@ -107,6 +107,7 @@ def test_calibrate_makes_a_map_and_durable_ledgers_beside_the_data(
     args = ("calibrate", *clinics, *ACC_T, "--out", tmp_path / "map.json", "--json")
     code, _, stderr = run(*args)
     assert (code, "has no ledger; its owner makes one" in stderr) == (2, True)
+    assert "with --person COLUMN or --per-row" in stderr
     code, stdout, stderr = run(*args, *NEW)
     assert code == 0
     said = json.loads(stdout)
@@ -608,6 +609,7 @@ BAD = {
     "lengths that differ": ("fit", "lengths.npz"),
     "no rows": ("fit", "norows.npz"),
     "an unknown ending": ("evaluate", "x.txt"),
+    "answers as sources": ("calibrate", "map.json", *NEW, "--out", "m.json"),
     "an unknown objective": ("fit", "good.npz", "--objective", "best"),
     "an unknown method": ("calibrate", "good.npz", *NEW, "--method", "acct", "--out", "m.json"),
     "one-source from afar": (

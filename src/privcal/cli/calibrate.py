@@ -397,6 +397,8 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     if federation is None:
         if not files:
             raise InputError("there are no sources: name their files, or give --federation")
+        if letter := next((file for file in files if file.suffix.lower() == ".json"), None):
+            raise InputError(f"{letter} holds no scores; of answers by mail, say --answers")
         if distant:
             raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
         return
