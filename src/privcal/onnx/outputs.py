@@ -100,9 +100,16 @@ class ClassScores:
 def read_model(path: str | Path) -> onnx.ModelProto:
     """The model in a file, if it is all in that file and always gives the same (see `check_model`)."""
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        content = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read model {path}: {error.strerror or error}") from None
+    return parse_model(content, path)
+
+
+def parse_model(content: bytes, path: str | Path) -> onnx.ModelProto:
+    """The same, of what was read from that file."""
+    try:
+        model = onnx.load_model_from_string(content)
     except Exception:  # protobuf's own, of which there are several
         raise InputError(f"{path} is not an ONNX model, or is cut short") from None
     if not model.graph.output:

@@ -211,20 +211,9 @@ def _name(content: bytes) -> str:
 
 def _checked(path: Path, content: bytes) -> Any:
     """The model in these bytes, nothing of which is executed to look at it."""
-    import onnx
+    from privcal.onnx.outputs import all_nodes, parse_model
 
-    from privcal.onnx.outputs import all_nodes, check_model
-
-    try:
-        proto = onnx.load_model_from_string(content)
-    except Exception:  # protobuf's own, of which there are several
-        raise InputError(f"{path} is not an ONNX model, or is cut short") from None
-    if not proto.graph.output:
-        raise InputError(f"{path} is not an ONNX model: it has no outputs")
-    try:
-        check_model(proto)
-    except InputError as error:
-        raise InputError(f"model {path}: {error}") from None
+    proto = parse_model(content, path)
     if any(node.op_type == "Loop" for node in all_nodes(proto)):
         raise InputError(
             f"model {path}: its operator Loop goes on for as long as a row says, and how long a "
