@@ -504,6 +504,15 @@ def test_sentences_for_what_cannot_work(lab: Lab, owners: list[Owner], tmp_path:
     assert (code, "--question" in err) == (2, True)
 
 
+def test_a_map_is_not_written_over_the_question(lab: Lab, owners: list[Owner]) -> None:
+    lab.new()
+    lab.collect(owners)
+    before = lab.question.read_bytes()
+    code, _, err = lab.run("calibrate", "--answers", "answers", "--out", lab.question)
+    assert (code, "question.json" in err) == (2, True)
+    assert lab.question.read_bytes() == before
+
+
 def test_a_question_of_a_gigabyte_is_refused_unread(owners: list[Owner], tmp_path: Path) -> None:
     with (tmp_path / "big.json").open("wb") as file:
         file.truncate(1 << 30)

@@ -48,6 +48,7 @@ def by_mail(
     check_outputs([out, sketch, plot, html], [*answers, question])
     folder = find_record(answers, Path()) if question is None else campaign_folder(question)
     campaign = open_record(folder)
+    check_outputs([out, sketch, plot, html], [campaign.question])
     most = MAX_SITE_ROWS if max_rows is None else max_rows
     try:
         with warnings.catch_warnings():
