@@ -12,6 +12,8 @@ import numpy as np
 
 from benchmarks import report
 from privcal import methods
+from privcal.privacy.epsilon import to_nano
+from privcal.privacy.laws import NoiseLaw
 from privcal.simulate import answers
 from privcal.simulate.archive import Archive, read_archive
 from privcal.simulate.measure import measure
@@ -62,7 +64,7 @@ def _compare(archive: Archive) -> list[tuple[float, float]]:
         [
             (
                 f"{d} × {n}, {e:g}",
-                f"{resolution(n, e, d):.0f}",
+                f"{resolution(n, NoiseLaw().variance(to_nano(e), d)):.0f}",
                 *(f"{mean[j, k, 0]:.4f}" for k in (0, 1)),
                 f"{change[0][j]:+.4f}",
                 *(f"{mean[j, k, 1]:.4f}" for k in (0, 1)),

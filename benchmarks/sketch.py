@@ -25,6 +25,8 @@ from benchmarks.paired import take_turns
 from privcal import Scores, study
 from privcal.kernel import confidence, log_odds
 from privcal.metrics import ece
+from privcal.privacy.epsilon import to_nano
+from privcal.privacy.laws import NoiseLaw
 from privcal.queries import GRID
 from privcal.simulate.archive import Archive, read_archive
 from privcal.simulate.variants import with_public
@@ -52,6 +54,10 @@ TRIALS, JUDGED = 100, 6
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0)
 SOURCES, SAMPLES = 50, 30
+
+
+def _noise(epsilon: float, sources: int) -> float:
+    return NoiseLaw().variance(to_nano(epsilon), sources)
 
 
 def run() -> None:
@@ -218,7 +224,9 @@ def _guesses(name: str, archive: Archive) -> None:
         sources, samples, epsilon = setting
         found = []
         for factor in (1.0, 0.5, 2.0):
-            knots = prior.knots(True, False, prior.resolution(factor * samples, epsilon, sources))
+            knots = prior.knots(
+                True, False, prior.resolution(factor * samples, _noise(epsilon, sources))
+            )
             reader = finest.at(knots)
             values = [
                 _measured(
@@ -271,7 +279,7 @@ def _honesty(name: str, archive: Archive) -> None:
     rows, worst = [], 1.0
     for label in ("public", "alone"):
         for epsilon in EPSILONS:
-            resolution = prior.resolution(SAMPLES, epsilon, SOURCES)
+            resolution = prior.resolution(SAMPLES, _noise(epsilon, SOURCES))
             given = public if label == "public" else None
             knots = prior.knots(given is not None, False, resolution)
             reader = SketchReader.of(given, knots=knots)

@@ -24,6 +24,7 @@ ROOT = "privcal"
 ORDER = [
     ["errors", "version", "plugins", "wording"],
     ["checks"],
+    ["crypto"],
     ["files", "scores", "lines", "columns", "threads", "compiled", "binomial"],
     ["tables"],
     ["documents", "readers", "kernel", "pages"],
@@ -33,12 +34,14 @@ ORDER = [
     ["question"],
     ["privacy"],
     ["source"],
-    ["sources", "privacy.explain", "registry"],
+    ["sources", "privacy.explain", "registry", "totals"],
     ["maps"],
     ["sketch", "thresholds"],
     ["refinement"],
     ["methods"],
     ["plausible", "default"],
+    ["panels"],
+    ["secure"],
     ["calibrate"],
     ["campaign", "description"],
     ["risks"],
@@ -63,7 +66,7 @@ ORDER = [
 OTHERS = "the others"
 INSIDE = {
     "privacy": [
-        ["marks", "accounts", "reservations"],
+        ["marks", "accounts", "reservations", "laws"],
         ["mechanism", "policy", "approvals"],
         ["chain"],
         ["charging"],
@@ -158,6 +161,7 @@ INSIDE = {
     ],
 }
 METHODS_KNOW = {
+    "privacy.laws",
     "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
     "sketch.offsets", "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip

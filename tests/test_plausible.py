@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.calibrate import LocalPanel, SourceDropped
+from privcal.calibrate import SourceDropped
 from privcal.campaign import Campaign, Recorded
 from privcal.datasets import cifar10c, shifts
 from privcal.metrics import ece
+from privcal.panels import LocalPanel
 from privcal.plausible import (
     BY_CHANCE,
     ENOUGH,

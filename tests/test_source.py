@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcal
-from privcal.calibrate import LocalPanel, SourceDropped
+from privcal.calibrate import SourceDropped
+from privcal.panels import LocalPanel
 from privcal.privacy.epsilon import NANO, from_nano
 from privcal.queries import FAMILY, GRID, CellHistogram, Gap, Histogram, Nll
 from privcal.question import Question

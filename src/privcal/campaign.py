@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from privcal.calibrate import Panel
 from privcal.checks import number, whole
 from privcal.documents import read_json, write_document
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+from privcal.panels import Panel
 from privcal.question import Question
 from privcal.source import Answer
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from privcal.methods.base import Method, plan
 from privcal.privacy.epsilon import as_odds, from_nano
+from privcal.privacy.laws import NoiseLaw
 from privcal.privacy.mechanism import noise_scale
 from privcal.queries import GRID, Query
 from privcal.scores import Scores
@@ -191,7 +192,7 @@ def describe(
     **more: str | None,
 ) -> Description:
     """What a run of `method` will ask; `more` are model, asker, campaign, purpose and contact."""
-    planned = plan(method, nano_epsilon, rows_per_person, sources, rows_per_source)
+    planned = plan(method, nano_epsilon, NoiseLaw(rows_per_person), sources, rows_per_source)
     public = getattr(method, "public", None)
     return Description(
         asked=asked_of([(ask.query, ask.nano_epsilon) for _, _, ask in planned]),

@@ -36,6 +36,11 @@ REFUSALS = {
     "awaiting_approval": "the owner has not approved what this campaign asks (privcal ledger approve)",
     "id_conflict": "this campaign asked something else here before, or for another epsilon; a new one "
     "needs another name",
+    "terms": "the policy does not allow a secure sum on these terms: it wants more honest hospitals, or less "
+    "seen by all others together",
+    "roster": "the secure sum goes by another roster than the owner accepted (privcal site roster accept)",
+    "not_secure": "the policy lets nothing leave but in secure sums",
+    "opened": "another set of hospitals was opened for this question before; there is one for each",
     "lost": "this request was charged but its answer was lost; it is never drawn again",
     "ledger_missing": "the ledger is missing; only the owner can create one (privcal ledger create)",
     "ledger_rolled_back": "the ledger is not what its high-water mark says, or has none here; the owner "

@@ -15,7 +15,7 @@ from privcal.errors import InputError
 
 pytest.importorskip("cryptography", reason="needs cryptography: pip install privcal[federation]")
 
-from privcal.federation.shared.sealing import (
+from privcal.crypto.sealing import (
     CLASSICAL,
     HYBRID,
     OVERHEAD,
@@ -23,7 +23,7 @@ from privcal.federation.shared.sealing import (
     check_public_key,
     seal,
 )
-from privcal.federation.shared.signatures import check_signature, check_signing
+from privcal.crypto.signatures import check_signature, check_signing
 from privcal.federation.site.keys import SiteKeys, destroy, rotate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")

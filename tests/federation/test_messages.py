@@ -20,6 +20,7 @@ from privcal.queries import FAMILY, BinnedGap, Hats, Histogram
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+from privcal.crypto.sealing import CLASSICAL, HYBRID, SealingKey, seal
 from privcal.federation.shared.messages import (
     CLOCK_SKEW,
     MAX_MESSAGE,
@@ -37,7 +38,6 @@ from privcal.federation.shared.messages import (
     read_request,
     seal_reply,
 )
-from privcal.federation.shared.sealing import CLASSICAL, HYBRID, SealingKey, seal
 from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.roster import own_card
 from tests.support import federation_parts as parts

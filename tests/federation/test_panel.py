@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal.calibrate import LocalPanel, SourceDropped
+from privcal.calibrate import SourceDropped
 from privcal.campaign import (
     ANSWERS,
     PLAN,
@@ -27,6 +27,7 @@ from privcal.campaign import (
     open_campaign,
 )
 from privcal.errors import CalibrationError, InputError, Refused
+from privcal.panels import LocalPanel
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.queries import GRID, Gap
 from privcal.question import Question

@@ -21,10 +21,10 @@ from privcal.errors import InputError
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
 from privcal.cli.app import app
+from privcal.crypto.sealing import CLASSICAL, SealingKey
 from privcal.federation.calibrator.roster import pin
 from privcal.federation.shared import certificates
 from privcal.federation.shared.roster import Card, Changes, Roster, stored_roster
-from privcal.federation.shared.sealing import CLASSICAL, SealingKey
 from privcal.federation.site.keys import SiteKeys, rotate
 from privcal.federation.site.roster import accept, own_card
 from tests.support import federation_parts as parts

@@ -23,10 +23,10 @@ from privcal.queries import BinnedGap, Gap
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+from privcal.crypto.sealing import SealingKey
 from privcal.federation.shared import revocations
 from privcal.federation.shared.messages import Opened, Reply, Request, Signer, open_reply
 from privcal.federation.shared.roster import Card
-from privcal.federation.shared.sealing import SealingKey
 from privcal.federation.site import keys, service, worker
 from privcal.federation.site import settings as site
 from privcal.federation.site.log import LOG, line, write

@@ -18,6 +18,7 @@ from privcal import methods
 from privcal.maps import TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Rounds, drive
 from privcal.privacy.epsilon import NANO
+from privcal.privacy.laws import NoiseLaw
 from privcal.queries import GRID, Gap
 from tests.conftest import random_scores
 
@@ -367,9 +368,10 @@ def test_the_noise_that_a_sketch_reckons_with_grows_with_the_rows_of_a_person() 
     """20 rows are clearly there under noise of deviation 1.4; under ten times that they are not."""
     answer = np.array([[0, 0, 0, 0, 5, 0, 0, 0, 0, 5, 10, 0.0]])
     for rows, informative in ((1, True), (10, False)):
-        given = Batch(1, NANO, np.random.default_rng(0), rows_per_person=rows)
+        given = Batch(1, NANO, np.random.default_rng(0), noise=NoiseLaw(rows))
         rounds = methods.make("sketch").run(given)
-        [found] = drive(rounds, lambda asks: History([answer], sources=1))
+        history = History([answer], sources=1, noise=NoiseLaw(rows))
+        [found] = drive(rounds, lambda asks, history=history: history)
         assert found.informative is informative
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from privcal.errors import InputError
 from privcal.kernel import confidence, log_odds
 from privcal.maps import LEFT_ALONE, PRIOR_ONLY
+from privcal.privacy.epsilon import NANO
+from privcal.privacy.laws import NoiseLaw
 from privcal.scores import Scores
 from privcal.sketch import Estimate, SketchReader, evaluate_privately, prior
 from privcal.sketch import model as model_module
@@ -671,7 +673,9 @@ def test_a_map_does_not_go_on_rising_where_nobody_was() -> None:
 
 def test_resolution_is_rows_over_noise() -> None:
     """50 sources of 30 rows: 1,500 rows; the noise of one number, over all: √(50 · 2) / ε."""
-    assert prior.resolution(30, 0.5, 50) == pytest.approx(1500 / (math.sqrt(100) / 0.5))
+    assert prior.resolution(30, NoiseLaw().variance(NANO // 2, 50)) == pytest.approx(
+        1500 / (math.sqrt(100) / 0.5)
+    )
 
 
 def test_more_hats_where_they_pay_and_as_many_as_asked_for() -> None:

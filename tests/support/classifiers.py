@@ -37,7 +37,6 @@ from privcal.simulate import answers
 from privcal.simulate.population import Resampled
 from privcal.sketch import evaluate_privately
 from privcal.sketch.evaluation import Estimate
-from privcal.sketch.noise import noise_variance
 
 MODELS: dict[str, Callable[[], Any]] = {
     "naive Bayes": GaussianNB,
@@ -199,7 +198,7 @@ class _Listening(methods.Method):
     def run(self, batch: Batch) -> Rounds:
         reader = self.sketch.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
-        variance = noise_variance([(batch.nano_epsilon, 1)] * history.sources)
+        variance = history.variance(batch.nano_epsilon)
         self.heard = reader, reader.read(history[0], history.sources, variance)
         return []
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from privcal.crypto.sealing import SealingKey
 from privcal.datasets import cifar10c
 from privcal.federation.authority.kits import provision
 from privcal.federation.authority.project import Member, Project
 from privcal.federation.one_machine.demo import free_port
 from privcal.federation.shared.messages import Request, Signer
-from privcal.federation.shared.sealing import SealingKey
 from privcal.queries import Gap, Query
 from privcal.question import Question
 

@@ -14,7 +14,7 @@ import typer
 
 import privcal
 from privcal import default, methods
-from privcal.calibrate import LocalPanel, Panel, Progress, Result, SourceDropped
+from privcal.calibrate import Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
 from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, save, say_dropped, step_text
@@ -43,6 +43,7 @@ from privcal.errors import CalibrationError, InputError
 from privcal.federation import need_flare
 from privcal.files import check_outputs
 from privcal.methods.options import listed
+from privcal.panels import LocalPanel, Panel
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano

@@ -30,6 +30,7 @@ from privcal.files import check_outputs
 from privcal.mail.post import MailCampaign, Unsigned, Waiting
 from privcal.privacy import approvals
 from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.privacy.laws import NoiseLaw
 from privcal.question import check_campaign
 from privcal.sources import read_public
 
@@ -139,7 +140,7 @@ def _check_rounds(
 ) -> None:
     """A second question shuts out whoever has not answered the first, so it must be known how many
     will."""
-    asked = methods.plan(method, to_nano(epsilon), rows_per_person, **decided)
+    asked = methods.plan(method, to_nano(epsilon), NoiseLaw(rows_per_person), **decided)
     rounds = 1 + max((round for round, _, _ in asked), default=0)
     if rounds > 1 and not waits:
         raise InputError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privcal.calibrate import undisturbed
 from privcal.errors import InputError, Refused
 from privcal.mail.letters import Given, Letter
+from privcal.panels import undisturbed
 from privcal.privacy import approvals
 from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.queries import GRID

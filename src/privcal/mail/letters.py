@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from privcal.checks import whole
+from privcal.crypto import canonical
 from privcal.errors import InputError
-from privcal.federation.shared import canonical
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
 from privcal.question import Question, check_asker, check_name, read_question
 

@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privcal.crypto import canonical
+from privcal.crypto.sealing import SealingKey
 from privcal.errors import InputError, Refused
-from privcal.federation.shared import canonical, revocations
+from privcal.federation.shared import revocations
 from privcal.federation.shared.kit import is_calibrator
 from privcal.federation.shared.messages import (
     MAX_LIFETIME_BY_MAIL,
@@ -29,7 +31,6 @@ from privcal.federation.shared.messages import (
     seal_reply,
 )
 from privcal.federation.shared.roster import Card, Roster, stored_roster
-from privcal.federation.shared.sealing import SealingKey
 from privcal.federation.site.keys import SiteKeys
 from privcal.mail.letters import (
     LETTER_VERSION,

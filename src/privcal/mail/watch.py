@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from privcal.calibrate import undisturbed
+from privcal.crypto import canonical
 from privcal.errors import InputError, Refused
-from privcal.federation.shared import canonical
 from privcal.federation.shared.messages import MAX_LIFETIME_BY_MAIL, Opened, Reply
 from privcal.federation.site import log
 from privcal.federation.site.service import Service, only_one, scoring_ahead
 from privcal.mail.letters import MAX_FILE, QUESTION_FORMAT, digest, parse_file
 from privcal.mail.signed import open_letter, sealed_document
+from privcal.panels import undisturbed
 
 ANSWERS = "answers"
 """The folder for answers, in the one that is watched."""

@@ -13,7 +13,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from privcal.checks import known
 from privcal.errors import InputError
 from privcal.maps import KINDS, Map
 from privcal.methods.options import check_known, parse
+from privcal.privacy.laws import NoiseLaw
 from privcal.queries import Query
 from privcal.scores import FloatArray, Scores
 
@@ -40,8 +41,8 @@ class Batch:
     """The nano-ε that each run spends at each source."""
     rng: np.random.Generator
     """The method's own randomness; noise never comes from here."""
-    rows_per_person: int = 1
-    """The most rows of one person that count at any source; the noise grows with it."""
+    noise: NoiseLaw = field(default_factory=NoiseLaw)
+    """The law of the noise that is to be expected in the averages."""
     sources: int = 1
     """How many sources are to be asked."""
     rows_per_source: float | None = None
@@ -78,12 +79,18 @@ class History(list[FloatArray]):
 
     All of them come back in every round, because a source that drops out drops out of the
     earlier averages too: only averages over the same sources may be compared. `sources` says
-    over how many.
+    over how many, and `noise` is the law of the noise in them.
     """
 
-    def __init__(self, averages: Iterable[FloatArray] = (), *, sources: int) -> None:
+    def __init__(
+        self, averages: Iterable[FloatArray] = (), *, sources: int, noise: NoiseLaw | None = None
+    ) -> None:
         super().__init__(averages)
-        self.sources = sources
+        self.sources, self.noise = sources, noise or NoiseLaw()
+
+    def variance(self, nano_epsilon: int) -> float:
+        """The variance of the noise in one number of an average that cost so much at each source."""
+        return self.noise.variance(nano_epsilon, self.sources)
 
 
 Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
@@ -167,7 +174,7 @@ def _as_json(option: Any) -> Any:
 def plan(
     method: Method,
     nano_epsilon: int,
-    rows_per_person: int = 1,
+    noise: NoiseLaw | None = None,
     sources: int = 1,
     rows_per_source: float | None = None,
 ) -> list[tuple[int, int, Ask]]:
@@ -191,7 +198,7 @@ def plan(
     maps: Sequence[Map] = ()
     with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(ArithmeticError):
         warnings.simplefilter("ignore")
-        given = rows_per_person, sources, rows_per_source
+        given = noise or NoiseLaw(), sources, rows_per_source
         batch = Batch(1, nano_epsilon, np.random.default_rng(0), *given)
         maps = drive(method.run(batch), answer)
     for kind in map(type, maps):

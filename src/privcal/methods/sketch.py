@@ -14,10 +14,8 @@ from typing import Any, ClassVar
 from privcal.errors import InputError
 from privcal.maps import Map
 from privcal.methods.base import Answered, Ask, Batch, History, Method, Rounds, register
-from privcal.privacy.epsilon import from_nano
 from privcal.scores import Scores
 from privcal.sketch import prior
-from privcal.sketch.noise import noise_variance
 from privcal.sketch.offsets import OffsetsReader, costs
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.sketch import Sketch
@@ -77,8 +75,7 @@ class SketchMethod(Method):
 
     def _resolution(self, batch: Batch) -> float:
         rows = self.rows_per_source or batch.rows_per_source or prior.ROWS_PER_SOURCE
-        epsilon = from_nano(batch.nano_epsilon) / batch.rows_per_person
-        return prior.resolution(rows, epsilon, batch.sources)
+        return prior.resolution(rows, batch.noise.variance(batch.nano_epsilon, batch.sources))
 
     def reader(self, batch: Batch) -> SketchReader:
         """What asks and reads: as finely as pays, by what is publicly known."""
@@ -94,7 +91,7 @@ class SketchMethod(Method):
             return (yield from self._with_offsets(batch))
         reader = self.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
-        variance = noise_variance([(batch.nano_epsilon, batch.rows_per_person)] * history.sources)
+        variance = history.variance(batch.nano_epsilon)
         posterior = reader.read(history[0], history.sources, variance)
         maps: list[Map] = list(reader.maps(posterior, directions=batch.runs == 1))
         return maps
@@ -111,8 +108,7 @@ class SketchMethod(Method):
         first, second = costs(batch.nano_epsilon)
 
         def noise(cost: int, history: History) -> tuple[int, float]:
-            answers = [(cost, batch.rows_per_person)] * history.sources
-            return history.sources, noise_variance(answers)
+            return history.sources, history.variance(cost)
 
         history = yield [Ask(reader.query, first)]
         queries = reader.corrected(history[0], *noise(first, history))

@@ -11,12 +11,94 @@ from privcal.checks import one_of, whole
 from privcal.documents import read_toml
 from privcal.errors import InputError, Refused
 from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.privacy.laws import MAX_ALONE
 from privcal.queries import FAMILY
-from privcal.question import Question
+from privcal.question import Question, check_name
 
 MAX_ROWS_PER_PERSON = 1000
 MAX_ROWS = 2**31 - 1
 BUDGETS = ("population", "person")
+
+
+@dataclass(frozen=True)
+class SecureRules:
+    """What an owner wants to be so before answers go into secure sums (`[secure]` of a policy).
+
+    Parameters
+    ----------
+    colluding
+        How many hospitals of the roster may work with the asker and the server. A number, not a
+        share of those asked: whoever asks chooses whom to ask, and would ask their friends. All
+        hospitals whose keys one party holds count.
+    roster
+        The digest of the roster that the owner accepted; by default that of the roster at the site.
+    min_honest
+        The honest hospitals whose noise must at least be in anything that is opened.
+    alone
+        How many times ε all others together may at most learn, if more of them collude.
+    epsilon_alone
+        All that everybody else together may ever learn, over all askers and campaigns; by default
+        `alone` times the policy's total.
+    required
+        Whether nothing leaves but in secure sums.
+
+    Examples
+    --------
+    >>> Policy(epsilon=2.0, secure=SecureRules(colluding=10)).nano_total_alone
+    20000000000
+    """
+
+    colluding: int
+    roster: str | None = None
+    min_honest: int = 2
+    alone: int = 10
+    epsilon_alone: float | None = None
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        whole("policy secure.colluding", self.colluding, 0)
+        whole("policy secure.min_honest", self.min_honest, 1)
+        whole("policy secure.alone", self.alone, 1, MAX_ALONE)
+        if self.epsilon_alone is not None:
+            limit = _check_epsilon("policy secure.epsilon_alone", self.epsilon_alone)
+            object.__setattr__(self, "epsilon_alone", limit)
+        if self.roster is not None:
+            check_name("policy secure.roster", self.roster)
+        if not isinstance(self.required, bool):
+            raise InputError(f"policy secure.required must be true or false, not {self.required!r}")
+
+    @classmethod
+    def of(cls, table: Any, where: str | Path) -> SecureRules:
+        """The rules in a table; `where` it is, is named in errors."""
+        known = [f.name for f in fields(cls)]
+        if not isinstance(table, dict):
+            raise InputError(f"policy {where}: secure must be a table, not {table!r}")
+        for name in table:
+            if name not in known:
+                raise InputError(
+                    f"policy {where} has no setting secure.{name}; there are {', '.join(sorted(known))}"
+                )
+        if "colluding" not in table:
+            raise InputError(
+                f"policy {where}: secure needs colluding, how many hospitals may work with the asker"
+            )
+        return cls(**table)
+
+    def narrowed(self, other: SecureRules | None) -> SecureRules:
+        """The rules that allow what these and `other` both do."""
+        if other is None:
+            return self
+        if None not in (self.roster, other.roster) and self.roster != other.roster:
+            raise InputError("the owner's policy is for another roster than this one")
+        limits = [e for e in (self.epsilon_alone, other.epsilon_alone) if e is not None]
+        return SecureRules(
+            max(self.colluding, other.colluding),
+            self.roster or other.roster,
+            max(self.min_honest, other.min_honest),
+            min(self.alone, other.alone),
+            min(limits, default=None),
+            self.required or other.required,
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +141,8 @@ class Policy:
     rows
         About how many rows there are, if the owner wants to tell: whoever may ask is told, and can
         ask as finely as pays. It is the owner's word, never counted, and nothing is checked by it.
+    secure
+        What must be so before answers go into secure sums; without it none do at a site.
 
     Examples
     --------
@@ -83,6 +167,7 @@ class Policy:
     requests_per_hour: int | None = None
     approve: bool = False
     rows: int | None = None
+    secure: SecureRules | None = None
 
     def __post_init__(self) -> None:
         checks: dict[str, Callable[[str, Any], Any]] = {
@@ -109,6 +194,8 @@ class Policy:
             )
         if self.model is not None and (not isinstance(self.model, str) or not self.model):
             raise InputError(f"policy model must be a name, not {self.model!r}")
+        if self.secure is not None and not isinstance(self.secure, SecureRules):
+            object.__setattr__(self, "secure", SecureRules.of(self.secure, "here"))
         if not isinstance(self.approve, bool):
             raise InputError(f"policy approve must be true or false, not {self.approve!r}")
 
@@ -129,11 +216,16 @@ class Policy:
                 raise InputError(
                     f"policy {where} has no setting {name!r}; there are {', '.join(sorted(known))}"
                 )
+        if table.get("secure") is not None:
+            table = {**table, "secure": SecureRules.of(table["secure"], where)}
         return replace(over or cls(), **table)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as `of` reads them; what is not set is left out."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.secure is not None:
+            facts["secure"] = {k: v for k, v in facts["secure"].items() if v is not None}
+        return facts
 
     def narrowed(self, other: Policy | None) -> Policy:
         """The policy that allows what this one and `other` both do.
@@ -159,12 +251,21 @@ class Policy:
             model=self.model or other.model,
             budget=self.budget,
             rows=self.rows,
+            secure=self.secure.narrowed(other.secure) if self.secure else other.secure,
         )
 
     @property
     def nano_total(self) -> int:
         """`epsilon` in nano-ε."""
         return to_nano(self.epsilon)
+
+    @property
+    def nano_total_alone(self) -> int:
+        """Nano-ε that everybody else together may ever learn; the total where nothing is said of it."""
+        if self.secure is None:
+            return self.nano_total
+        told = self.secure.epsilon_alone
+        return self.secure.alone * self.nano_total if told is None else to_nano(told)
 
     @property
     def nano_per_request(self) -> int:

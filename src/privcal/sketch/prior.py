@@ -42,15 +42,16 @@ _BENDS, _BEND = (0.3, 0.7), (0.5,)
 improbable, the one that does for both."""
 
 
-def resolution(rows_per_source: float, epsilon: float, sources: int) -> float:
-    """Rows over the standard deviation of the noise in one number, both over all sources.
+def resolution(rows_per_source: float, variance: float) -> float:
+    """Rows over the standard deviation of the noise in one number, both of the average over sources.
 
-    Everything in it is public: the number of sources, ε, and a guess of a source's rows.
+    Everything in it is public: the law of the noise, and a guess of a source's rows.
 
-    >>> round(resolution(30, 1.0, 50))
+    >>> from privcal.privacy.laws import NoiseLaw
+    >>> round(resolution(30, NoiseLaw().variance(10**9, sources=50)))
     150
     """
-    return rows_per_source * epsilon * math.sqrt(sources / 2)
+    return rows_per_source / math.sqrt(variance)
 
 
 def designs(public: bool, event: bool) -> list[tuple[float, ...]]:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from privcal.calibrate import Panel
 from privcal.campaign import Campaign, Recorded
+from privcal.panels import Panel
 
 
 @contextmanager

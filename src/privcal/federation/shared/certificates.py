@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from privcal.crypto.canonical import from_base64
 from privcal.errors import InputError
-from privcal.federation.shared.canonical import from_base64
 from privcal.federation.shared.kit import CREDENTIALS, ROOT
 
 MAX_CERTIFICATE = 16_384

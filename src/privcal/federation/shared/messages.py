@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from privcal.checks import whole
+from privcal.crypto import canonical
+from privcal.crypto.canonical import from_base64, to_base64
+from privcal.crypto.sealing import OVERHEAD, SealingKey, check_public_key, seal
+from privcal.crypto.signatures import check_signature
 from privcal.errors import REFUSALS, InputError, Refused
-from privcal.federation.shared import canonical, certificates
-from privcal.federation.shared.canonical import from_base64, to_base64
+from privcal.federation.shared import certificates
 from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
-from privcal.federation.shared.sealing import OVERHEAD, SealingKey, check_public_key, seal
-from privcal.federation.shared.signatures import check_signature
 from privcal.question import Question, check_campaign, read_question
 
 PROTOCOL_VERSION = 2

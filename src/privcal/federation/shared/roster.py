@@ -8,7 +8,6 @@ the same name: hence owners compare the roster's digest with each other, by voic
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,26 +15,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from privcal.crypto import canonical
+from privcal.crypto.sealing import check_public_key, suite_of
+from privcal.crypto.signatures import check_signature, check_signing
 from privcal.errors import InputError
-from privcal.federation.shared import canonical, certificates, kit
+from privcal.federation.shared import certificates, kit
 from privcal.federation.shared.kit import SITE_NAME, Startup
-from privcal.federation.shared.sealing import check_public_key, suite_of
-from privcal.federation.shared.signatures import check_signature, check_signing
 from privcal.files import replacing
+from privcal.secure.members import Member, Members
 
 CARD_VERSION = 2
 RESERVED = {"calibrator", "server"}
 MAX_SITES = 1000
 MAX_CARD = 32_768
-_POSSESSION, _VOUCHED, _DIGEST = (
-    f"privcal {what} {CARD_VERSION}" for what in ("card", "name", "roster")
-)
-
-# 192 bits. Nobody finds a second roster for a digest with 128; but whoever collects the cards may
-# prepare two rosters with one digest, to show one to each half of the owners, and that takes only
-# the root: 2⁹⁶ attempts here, 2⁶⁴ with 128 bits, which has been done. Twelve groups can be read
-# over the phone in half a minute.
-_GROUPS, _GROUP = 12, 4
+_POSSESSION, _VOUCHED = (f"privcal {what} {CARD_VERSION}" for what in ("card", "name"))
 
 
 @dataclass(frozen=True)
@@ -233,10 +226,12 @@ class Roster:
     @cached_property
     def digest(self) -> str:
         """A digest of names and keys alone, which owners read to each other."""
-        facts = [_DIGEST, [[card.site, *card.keys] for card in self.cards]]
-        digest = hashlib.sha256(canonical.write(facts).encode("ascii")).hexdigest()
-        starts = range(0, _GROUPS * _GROUP, _GROUP)
-        return " ".join(digest[k : k + _GROUP] for k in starts)
+        return self.members.digest
+
+    @cached_property
+    def members(self) -> Members:
+        """Names and keys alone."""
+        return Members({card.site: Member(*card.keys) for card in self.cards})
 
     def card(self, site: str) -> Card | None:
         return next((card for card in self.cards if card.site == site), None)

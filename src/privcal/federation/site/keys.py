@@ -17,10 +17,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from privcal.crypto import canonical
+from privcal.crypto.canonical import from_base64, to_base64
+from privcal.crypto.sealing import SealingKey
 from privcal.errors import InputError
-from privcal.federation.shared import canonical
-from privcal.federation.shared.canonical import from_base64, to_base64
-from privcal.federation.shared.sealing import SealingKey
 from privcal.files import replacing
 
 KEYS_FORMAT = 1

@@ -6,8 +6,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from privcal.crypto.canonical import from_base64
 from privcal.errors import InputError
-from privcal.federation.shared.canonical import from_base64
 
 
 def check_signing(public: str) -> str:

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.hpke import (
     Suite,
 )
 
+from privcal.crypto.canonical import from_base64, to_base64
 from privcal.errors import InputError
-from privcal.federation.shared.canonical import from_base64, to_base64
 
 HYBRID = "mlkem768-x25519"
 CLASSICAL = "x25519"

@@ -1,0 +1,241 @@
+"""Sources that are asked together: in this process, or by whatever way to distant ones."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from privcal.errors import InputError, Refused
+from privcal.queries import Query
+from privcal.question import Question
+from privcal.scores import Scores
+from privcal.source import Answer, Source
+from privcal.sources import check_public
+
+
+class Answerer(Protocol):
+    """Anything that answers questions: a local Source, or a way to a distant one."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    def answer(self, question: Question, asker: str) -> Answer: ...
+
+
+class Panel(Protocol):
+    """Sources that are asked together: in this process, or over a network.
+
+    `names` are those of its sources, `asker` is the name under which they are asked, and
+    `rows_per_person` the most rows of one person that count at any of them. How finely they are
+    asked goes by `sources`, how many they are, and `rows_per_source`, about how many rows one of
+    them has, where owners tell. A panel that goes on with a campaign has those of its beginning.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def asker(self) -> str: ...
+
+    @property
+    def rows_per_person(self) -> int: ...
+
+    @property
+    def sources(self) -> int: ...
+
+    @property
+    def rows_per_source(self) -> float | None: ...
+
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """The sources that will not answer all of these, and why, as far as asking that is free.
+
+        The others reserve what the campaign costs, until `release`.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give back what is still reserved: the run is over."""
+        ...
+
+    def ask(
+        self, names: Sequence[str], question: Question
+    ) -> Iterator[tuple[str, Answer | Exception]]:
+        """The answer of each of these sources, or why there is none, in whatever order they come."""
+        ...
+
+
+class LocalPanel:
+    """Sources in this process, asked one after the other."""
+
+    def __init__(self, sources: Sequence[Answerer], asker: str) -> None:
+        if not sources:
+            raise InputError("there are no sources to ask")
+        _check_distinct(sources)
+        self.names: Sequence[str] = _names(sources)
+        self.asker = asker
+        self.rows_per_person = max(map(_rows_per_person, sources))
+        self.sources = len(self.names)
+        self.rows_per_source = typical_rows(map(_declared_rows, sources))
+        self._sources = dict(zip(self.names, sources, strict=True))
+        self.classes: int | None = None
+        """How many classes the sources' scores have, known once they were asked whether they answer."""
+        self._campaign: str | None = None  # the one for which the sources have reserved
+
+    @property
+    def model(self) -> str | None:
+        """The model whose scores these are, where the sources know one and agree on it."""
+        known = {s.model for s in self._sources.values() if isinstance(s, Source) and s.model}
+        return known.pop() if len(known) == 1 else None
+
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        if not questions:
+            return {}
+        own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
+        _check_classes(own, max(question.query.classes for question in questions))
+        _check_confidence(own, [question.query for question in questions])
+        self._campaign = questions[0].campaign
+        codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
+        refused = {name: code for name, code in codes.items() if code is not None}
+        willing = {name: source for name, source in own.items() if name not in refused}
+        _check_alike(willing, questions[0].model)
+        tables = (source.scores for source in willing.values())
+        self.classes = next((t.classes for t in tables if t.outputs.kind != "confidence"), None)
+        return refused
+
+    def check_public(self, public: Scores | None) -> None:
+        """Raise InputError where public rows are a source's own; files stay closed until charged."""
+        own = ((n, s.rows_in_memory) for n, s in self._sources.items() if isinstance(s, Source))
+        if public is not None:
+            check_public(public, ((name, rows) for name, rows in own if rows is not None))
+
+    def release(self) -> None:
+        for source in self._sources.values():
+            if isinstance(source, Source) and self._campaign is not None:
+                source.release(self._campaign, self.asker)
+
+    def ask(
+        self, names: Sequence[str], question: Question
+    ) -> Iterator[tuple[str, Answer | Exception]]:
+        for name in names:
+            try:
+                with undisturbed():
+                    answer: Answer | Exception = self._sources[name].answer(question, self.asker)
+            except Exception as problem:
+                answer = problem
+            yield name, answer
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the answer being made: what is charged is stored, and not lost.
+
+    A process that is started meanwhile is not disturbed by it either.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _rows_per_person(source: Answerer) -> int:
+    try:
+        return int(getattr(source, "rows_per_person", 1))
+    except Refused:  # its ledger is missing: it will not answer
+        return 1
+
+
+def _declared_rows(source: Answerer) -> int | None:
+    try:
+        rows: int | None = getattr(source, "declared_rows", None)
+    except Refused:  # as above
+        return None
+    return rows
+
+
+def typical_rows(declared: Iterable[int | None]) -> float | None:
+    """About how many rows a source has, from what owners tell; None where none does.
+
+    The median, so that one who exaggerates changes little.
+    """
+    told = [rows for rows in declared if rows is not None]
+    return float(np.median(told)) if told else None
+
+
+def _names(sources: Sequence[Answerer]) -> list[str]:
+    """The name of each source; where two have the same, the ids of their ledgers tell them apart."""
+    names = [s.name or f"source {i}" for i, s in enumerate(sources, 1)]
+    counts = Counter(names)
+    names = [
+        f"{name} ({source.ledger.id[:8]})"
+        if counts[name] > 1 and isinstance(source, Source)
+        else name
+        for name, source in zip(names, sources, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise InputError(f"two sources are called {twice!r}")
+    return names
+
+
+def _check_alike(sources: Mapping[str, Source], model: str | None) -> None:
+    """An InputError unless these sources have one model and one unit of protection."""
+    facts: list[tuple[str, Callable[[Source], object]]] = [
+        ("{}", lambda source: _kind(source.scores)),
+        ("scores of {} classes", lambda source: source.scores.classes),
+        ("{} as its unit of protection", lambda source: source.unit),
+    ]
+    if model is None:  # otherwise those of another model refuse
+        facts.append(("scores of model {}", lambda source: source.model))
+    for what, fact in facts:
+        names = {fact(source): name for name, source in sources.items() if fact(source)}
+        if len(names) > 1:
+            (value, first), (other, second) = list(names.items())[:2]
+            raise InputError(
+                f"{first} has {what.format(value)}, {second} {what.format(other)}: ask them apart"
+            )
+
+
+def _kind(scores: Scores) -> str:
+    only = scores.outputs.kind == "confidence"
+    return "only the confidence in each answer" if only else "outputs of all classes"
+
+
+def _check_classes(sources: Mapping[str, Source], classes: int) -> None:
+    """An InputError where the class that is asked about is none of a source's; files stay closed."""
+    for name, source in sources.items():
+        rows = source.rows_in_memory
+        if rows is not None and rows.classes < classes:
+            raise InputError(
+                f"{name} has scores of {rows.classes} classes, 0 to {rows.classes - 1}: there is no "
+                f"class {classes - 1} to ask about"
+            )
+
+
+def _check_confidence(sources: Mapping[str, Source], queries: Sequence[Query]) -> None:
+    """An InputError where the outputs of all classes are asked for, and a source has none."""
+    needing = [query.kind for query in queries if query.all_classes]
+    for name, source in sources.items():
+        if needing and source.only_confidence:
+            raise InputError(
+                f"this run asks for {needing[0]}, which needs the outputs of all classes; {name} has "
+                "only the confidence in each answer, which will do for sketch, histogram-binning and "
+                "one-hot-binning"
+            )
+
+
+def _check_distinct(sources: Sequence[Answerer]) -> None:
+    """An InputError where sources share a ledger: they would be given each other's answers."""
+    if len({id(s) for s in sources}) < len(sources):
+        raise InputError("the same source is given twice")
+    ledgers = [s.ledger for s in sources if isinstance(s, Source) and s.ledger.exists]
+    if len({ledger.id for ledger in ledgers}) < len(ledgers):
+        raise InputError("two sources share one ledger; put their rows into one source")
