@@ -125,6 +125,7 @@ class SketchMethod(Method):
             only.query,
             only.answers,
             nano_epsilon=only.nano_epsilon,
+            total=only.total,
             reader=self._at(only.query.knots),
             **terms,
         )

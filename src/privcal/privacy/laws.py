@@ -50,6 +50,7 @@ class NoiseLaw:
 
     def __post_init__(self) -> None:
         whole("rows_per_person", self.rows_per_person, 1)
+        whole("groups", self.groups, 1)
         if (self.honest is None) != (self.alone is None):
             raise InputError("honest and alone are both of a secure sum")
         if self.honest is not None:
