@@ -93,6 +93,11 @@ class History(list[FloatArray]):
         """The variance of the noise in one number of an average that cost so much at each source."""
         return self.noise.variance(nano_epsilon, self.sources)
 
+    @property
+    def independent(self) -> int:
+        """Of how many sources an average varies as much with the rows that they happen to have."""
+        return int(self.noise.independent(self.sources))
+
 
 Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
 

@@ -7,7 +7,7 @@ again, at no further cost in privacy. It holds answers and totals of answers, ne
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
@@ -262,12 +262,15 @@ class Sketch:
         """How many answers of different sources say as much about the hidden rows.
 
         A source that answered m times has its rows in the average with weight m, so the
-        sampling variance of the average is Σm²/(Σm)² of one answer's.
+        sampling variance of the average is Σm²/(Σm)² of one answer's. In a median of groups an
+        answer's rows count for less; it is as if it had the weight of more.
         """
-        often: Counter[str] = Counter()
+        weight: defaultdict[str, float] = defaultdict(float)
         for release in self.releases:
-            often.update(dict.fromkeys(release.sources, 1))
-        return self.count**2 // sum(m * m for m in often.values())
+            size = len(release.sources)
+            for who in release.sources:
+                weight[who] += math.sqrt(size / release.noise.independent(size))
+        return int(self.count**2 / math.fsum(w * w for w in weight.values()))
 
     def fit(
         self,
