@@ -366,7 +366,7 @@ class Source:
             raise InputError(f"there is no class {question.query.classes - 1} in these scores")
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(question, asker, persons, terms.policy.nano_total)
+            return self.ledger.charge_persons(question, asker, persons, terms.policy)
 
         by_person = terms.population_cap is None
         exact = self._exact(question.query, terms, charge if by_person else None)
