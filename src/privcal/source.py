@@ -285,11 +285,12 @@ class Source:
             exact = self._counted(asked, asker, rules)
         except Exception as error:  # whatever it is may tell of the rows
             raise Refused("unavailable") from error
-        nano, honest = asked.nano_epsilon, terms.honest
-        try:
-            text = deal(add_noise_share(exact, terms.sensitivity, nano, honest, terms.alone))
-        except Exception:  # without its cause, which might quote a number
-            raise Refused("unavailable") from None
+        nano, text = asked.nano_epsilon, None
+        with suppress(Exception):  # which is not kept: it might quote a number
+            noisy = add_noise_share(exact, terms.sensitivity, nano, terms.honest, terms.alone)
+            text = deal(noisy)
+        if text is None:
+            raise Refused("unavailable")
         self.ledger.store_share(asked, asker, text)
         return text
 
