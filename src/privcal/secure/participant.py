@@ -133,6 +133,7 @@ class Participant:
     def __init__(
         self, name: str, source: Source, keys: Keys, members: Members, rules: SecureRules | None
     ) -> None:
+        members = Members(dict(members.by_name))  # our own copy, and so our own digest
         held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
         if len(set(held)) < len(held):
             raise InputError("two members of the roster have a key in common")
