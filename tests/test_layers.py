@@ -33,6 +33,7 @@ ORDER = [
     ["privacy.epsilon"],
     ["question"],
     ["privacy"],
+    ["secure.terms"],
     ["source"],
     ["sources", "privacy.explain", "registry", "totals"],
     ["maps"],
@@ -66,9 +67,9 @@ ORDER = [
 OTHERS = "the others"
 INSIDE = {
     "privacy": [
-        ["marks", "accounts", "reservations", "laws"],
+        ["marks", "accounts", "reservations", "laws", "sharing"],
         ["mechanism", "policy", "approvals"],
-        ["chain"],
+        ["chain", "shares"],
         ["charging"],
         ["ledger"],
         ["opening"],
