@@ -23,20 +23,12 @@ import numpy as np
 
 from privcal.checks import number, whole
 from privcal.documents import read_json, write_document
-from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.panels import Panel
+from privcal.errors import CalibrationError, InputError
+from privcal.panels import Panel, Unusable, problem_of
 from privcal.question import Question
 from privcal.source import Answer
 
 PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
-
-
-class Unusable(RuntimeError):
-    """A reply that is not used. `code` says why, in words that are ours and not the source's."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class Campaign:
@@ -201,7 +193,7 @@ class Recorded:
             if kept is not None:
                 yield name, Answer(np.array(kept[0]), question, kept[1])
             elif settled:
-                yield name, _problem(self._campaign.why_left(name, question))
+                yield name, problem_of(self._campaign.why_left(name, question))
             elif name not in self._panel.names:
                 self._campaign.leave(name, question, "absent")
                 yield name, Unusable("absent")
@@ -267,7 +259,3 @@ def open_campaign(out: Path, plan: dict[str, Any], resume: bool, name: str | Non
                 "it paid"
             )
     return campaign
-
-
-def _problem(code: str) -> Exception:
-    return Refused(code) if code in REFUSALS else Unusable(code)

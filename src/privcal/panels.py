@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from privcal.errors import InputError, Refused
+from privcal.errors import REFUSALS, InputError, Refused
 from privcal.queries import Query
 from privcal.question import Question
 from privcal.scores import Scores
@@ -25,6 +25,19 @@ class Answerer(Protocol):
     def name(self) -> str | None: ...
 
     def answer(self, question: Question, asker: str) -> Answer: ...
+
+
+class Unusable(RuntimeError):
+    """A reply that is not used. `code` says why, in words that are ours and not the source's."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def problem_of(code: str) -> Exception:
+    """The exception that a code is of: a refusal, or a reply that is not used."""
+    return Refused(code) if code in REFUSALS else Unusable(code)
 
 
 class Panel(Protocol):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from privcal.campaign import Unusable
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.calibrator.link import Link
 from privcal.federation.shared import revocations
@@ -22,7 +21,7 @@ from privcal.federation.shared.messages import (
     open_reply,
 )
 from privcal.federation.shared.roster import Card, stored_roster
-from privcal.panels import typical_rows
+from privcal.panels import Unusable, typical_rows
 from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question
