@@ -66,9 +66,9 @@ ORDER = [
 OTHERS = "the others"
 INSIDE = {
     "privacy": [
-        ["marks", "accounts", "reservations", "laws"],
+        ["marks", "accounts", "reservations", "laws", "sharing"],
         ["mechanism", "policy", "approvals"],
-        ["chain"],
+        ["chain", "shares"],
         ["charging"],
         ["ledger"],
         ["opening"],
