@@ -33,6 +33,7 @@ ORDER = [
     ["privacy.epsilon"],
     ["question"],
     ["privacy"],
+    ["secure.terms"],
     ["source"],
     ["sources", "privacy.explain", "registry", "totals"],
     ["maps"],
