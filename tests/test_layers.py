@@ -75,7 +75,7 @@ INSIDE = {
         ["opening"],
     ],
     "sketch": [
-        ["noise", "prior"],
+        ["answers", "prior"],
         ["model"],
         ["reader"],
         ["evaluation", "offsets"],
@@ -163,7 +163,7 @@ INSIDE = {
 }
 METHODS_KNOW = {
     "privacy.laws",
-    "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
+    "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "totals",
     "sketch.offsets", "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 
