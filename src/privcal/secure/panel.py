@@ -144,7 +144,7 @@ class SecurePanel:
                 ) from None
             for terms in all_terms:
                 new |= self._way.offer(terms, questions)
-            if not new:
+            if new.keys() <= refused.keys():
                 break
             refused |= new
         return refused
@@ -229,7 +229,7 @@ class SecurePanel:
         """These names by group; an InputError where one has too few for any terms."""
         group = self._way.members.grouped(self._decided.groups)
         groups: list[list[str]] = [[] for _ in range(self._decided.groups)]
-        for name in sorted(names):
+        for name in sorted(set(names) & set(group)):
             groups[group[name]].append(name)
         for sites in groups:
             self._needed(len(sites))
@@ -279,7 +279,7 @@ class SecurePanel:
 
 def _decide(way: Way, options: Secure) -> Decided:
     """What the terms go by: what is said, within what the owners want."""
-    names = tuple(sorted(way.names))
+    names = tuple(way.names)
     if options.groups > 1 and len(names) < FEWEST_GROUPED:
         raise InputError(
             f"groups are for {FEWEST_GROUPED} sources and more, and there are {len(names)}: sum them in one"

@@ -191,13 +191,15 @@ _Reply = TypeVar("_Reply")
 
 def _once(
     replies: Iterable[tuple[str, _Reply]], asked: Collection[str]
-) -> Iterator[tuple[str, _Reply]]:
-    """The first reply of each that was asked."""
-    left = set(asked)
+) -> Iterator[tuple[str, _Reply | Exception]]:
+    """The first reply of each that was asked; whoever does not reply is late."""
+    left = dict.fromkeys(asked)
     for name, reply in replies:
         if name in left:
-            left.remove(name)
+            del left[name]
             yield name, reply
+    for name in left:
+        yield name, Unusable("late")
 
 
 def _problem(way: Way, terms: Terms, dealer: str, dealt: Dealt) -> Exception | None:
