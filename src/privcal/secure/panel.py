@@ -8,6 +8,7 @@ not be compared.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,7 @@ class SecurePanel:
         self, way: Way, options: Secure | None = None, record: Record | None = None
     ) -> None:
         self._way, self._record = way, record or Memory()
-        self._decided = self._record.decided(lambda: _decide(way, options or Secure()))
+        self._decided = self._record.begun(lambda: _decide(way, options or Secure()))
         self.names: Sequence[str] = self._decided.names
         self.asker = way.asker
         self.rows_per_person = self._decided.rows_per_person
@@ -183,7 +184,7 @@ class SecurePanel:
                 question,
                 tuple(Part(s.names, tuple(v / GRID for v in s.values)) for s in summed),
                 self._law(terms.needed for terms in all_terms),
-                {name: ledger for s in summed for name, ledger in s.ledgers.items()},
+                _ledgers(summed),
                 tuple(sorted(name for s in summed for name in s.left_out)),
             )
             self._record.keeps(total, {n: why for s in summed for n, why in s.left.items()})
@@ -275,6 +276,13 @@ class SecurePanel:
                 "campaign cannot go on, a new one is charged anew",
                 again=False,
             )
+
+
+def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
+    """The ids of the ledgers, but for those that two sources say are theirs."""
+    told = {name: ledger for one in summed for name, ledger in one.ledgers.items()}
+    often = Counter(told.values())
+    return {name: ledger for name, ledger in told.items() if often[ledger] == 1}
 
 
 def _decide(way: Way, options: Secure) -> Decided:

@@ -175,7 +175,8 @@ def _share(
     """What was dealt, every box of it signed and of the right length; and why others did not."""
     dealt: dict[str, Dealt] = {}
     left: dict[str, str] = {}
-    for name, reply in _once(way.share(terms, names), names):
+    here = [name for name in names if name in way.names]
+    for name, reply in _once(way.share(terms, here), names):
         problem = reply if isinstance(reply, Exception) else _problem(way, terms, name, reply)
         if problem is None:
             dealt[name] = reply  # type: ignore[assignment]
@@ -192,14 +193,14 @@ _Reply = TypeVar("_Reply")
 def _once(
     replies: Iterable[tuple[str, _Reply]], asked: Collection[str]
 ) -> Iterator[tuple[str, _Reply | Exception]]:
-    """The first reply of each that was asked; whoever does not reply is late."""
+    """The first reply of each that was asked; whoever does not is absent."""
     left = dict.fromkeys(asked)
     for name, reply in replies:
         if name in left:
             del left[name]
             yield name, reply
     for name in left:
-        yield name, Unusable("late")
+        yield name, Unusable("absent")
 
 
 def _problem(way: Way, terms: Terms, dealer: str, dealt: Dealt) -> Exception | None:

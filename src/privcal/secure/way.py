@@ -25,7 +25,8 @@ class Way(Protocol):
     is the most rows that a site may claim to have.
 
     Each of the three messages goes to all that are named, at once, and comes back from each of them
-    once, in whatever order, as what was asked for or as the exception that says why not.
+    once, in whatever order, as what was asked for or as the exception that says why not. It is only
+    sent to sites that can be asked; terms may have others, when a campaign goes on.
     """
 
     @property
@@ -106,7 +107,7 @@ class Record(Protocol):
     Whatever is written here is durable before the next message leaves.
     """
 
-    def decided(self, now: Callable[[], Decided]) -> Decided:
+    def begun(self, now: Callable[[], Decided]) -> Decided:
         """What the questions and terms go by, as when the campaign began; `now` says it otherwise."""
         ...
 
@@ -143,7 +144,7 @@ class Memory:
         self._chosen: dict[str, Chosen] = {}
         self._totals: dict[str, tuple[Total, Mapping[str, str]]] = {}
 
-    def decided(self, now: Callable[[], Decided]) -> Decided:
+    def begun(self, now: Callable[[], Decided]) -> Decided:
         return now()
 
     def terms(self, question: Question) -> Sequence[Terms]:
