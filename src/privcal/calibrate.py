@@ -427,7 +427,8 @@ class _Run:
 
     def _when_approved(self, questions: Sequence[Question]) -> str:
         """The end of a sentence: what the asker tells the owners, and does afterwards."""
-        digest = approvals.digest(self.panel.asker, questions)
+        alone = self.panel.alone if isinstance(self.panel, SecurePanel) else None
+        digest = approvals.digest(self.panel.asker, questions, alone)
         return (
             f"; once it is approved, ask again as campaign {self.campaign} (--campaign "
             f"{self.campaign}); the digest of its questions is {digest}"
