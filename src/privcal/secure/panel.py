@@ -20,6 +20,7 @@ from privcal.queries import GRID
 from privcal.question import Question
 from privcal.secure.plausible import beyond
 from privcal.secure.summing import (
+    FINAL,
     SHARE,
     Step,
     Summed,
@@ -272,8 +273,8 @@ class SecurePanel:
         if odd > len(summed) // 2:
             raise Unfinished(
                 f"the total of {sum(len(one.names) for one in summed)} sources is beyond what their "
-                "rows and the noise can give: one of them at least claims what it does not have; the "
-                "campaign cannot go on, a new one is charged anew",
+                "rows and the noise can give: one of them at least claims what it does not have; "
+                f"{FINAL}",
                 again=False,
             )
 

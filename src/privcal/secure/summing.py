@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from privcal.errors import REFUSALS, Refused
 from privcal.panels import Unusable, problem_of
+from privcal.plausible import BOXES
 from privcal.privacy.sharing import PRIME, combine
 from privcal.secure.complaints import settle
 from privcal.secure.terms import Terms
@@ -29,11 +30,11 @@ if TYPE_CHECKING:  # they need cryptography, which the base install does not bri
 
 SHARE, CHECK, OPEN = "share", "check", "open"
 
+FINAL = "the campaign cannot go on, and a new one is charged anew"
+"""The end of a sentence about a sum that nobody can have any more."""
+
 MALFORMED = "malformed"
 """Said of a sum that is none."""
-
-BOXES = "boxes"
-"""The reason for which a source's answer is left out, where others cannot open what it dealt."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def sum_of(way: Way, terms: Terms, record: Record, tell: Tell) -> Summed:
     if total is None:
         raise Unfinished(
             f"the {len(sums)} parts of the sum do not fit each other: a source deals or opens falsely, "
-            "and which one cannot be told; the campaign cannot go on, a new one is charged anew",
+            f"and which one cannot be told; {FINAL}",
             again=False,
         )
     wrong = {terms.sites[point - 1] for point in total.wrong}
