@@ -109,6 +109,11 @@ class SiteKeys:
         return cls(signing, sealing, public, facts["made"], tuple(ledgers))
 
     @property
+    def lost(self) -> bool:
+        """Whether the sealing key was destroyed."""
+        return self._sealing is None
+
+    @property
     def sealing(self) -> SealingKey:
         """The sealing key; InputError where it was destroyed."""
         if self._sealing is None:
@@ -159,7 +164,7 @@ def bind(folder: str | Path, ledgers: Collection[str]) -> SiteKeys:
     destroyed: the owner restored that ledger, or made another in its place, or no longer has it.
     """
     keys = SiteKeys.load(folder)
-    if keys._sealing is None or set(ledgers) == set(keys.ledgers):
+    if keys.lost or set(ledgers) == set(keys.ledgers):
         return keys
     path = _closed_path(folder)
     if set(keys.ledgers) - set(ledgers):
