@@ -458,7 +458,7 @@ class Source:
             raise InputError(f"there is no class {question.query.classes - 1} in these scores")
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(question, asker, persons, rules.policy.nano_total)
+            return self.ledger.charge_persons(question, asker, persons, rules.policy)
 
         by_person = rules.population_cap is None
         return self._exact(question.query, rules, charge if by_person else None)
