@@ -15,7 +15,7 @@ from privcal.simulate.aggregation import epsilon_share
 from privcal.simulate.variants import Variant, with_public
 from privcal.study.grids import aggregated, read_grid, variants
 from privcal.study.paper.claims import claims_of
-from privcal.study.paper.reported import METHODS
+from privcal.study.paper.reported import METHODS, PRIVATE
 from privcal.study.show.explorer import of_study
 from privcal.study.show.report import write
 from privcal.study.show.styles import styles
@@ -159,7 +159,7 @@ def test_the_paper_is_compared_with_what_each_source_says_by_itself(tmp_path: Pa
     def ece(shift: str, method: str, setting: object) -> float:
         return 0.001 if "secure" in method else 0.1 + len(method) / 1000
 
-    secure = [Variant(variant.method, aggregation="secure") for variant in METHODS]
+    secure = [Variant(variant.method, aggregation="secure") for variant in PRIVATE]
     given = {**THE_PAPERS, "exact": dict.fromkeys(("base", "nll-t", "acc-t", "ece-t"), 0.1)}
     plain = load(make_study(tmp_path / "plain", ece, **given))
     both = load(make_study(tmp_path / "both", ece, [*METHODS, *secure], **given))
