@@ -177,7 +177,7 @@ class Sites:
                 continue
             self.travelled += len(reply)
             try:
-                read = open_reply(reply, message, self._card(name), key, request.length)
+                read = open_reply(reply, message, self._card(name), key, request)
             except ValueError as error:
                 yield name, Unusable(str(error))
             else:

@@ -208,7 +208,7 @@ class Child:
         self._idle = threading.Timer(CHILD_IDLE, self._leave)
         self._idle.daemon = True
         self._idle.start()
-        return read_reply(reply.strip(), opened.request.length)
+        return read_reply(reply.strip(), opened.request)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
