@@ -17,6 +17,7 @@ from privcal.methods.base import Ask, Batch, Method, Rounds
 from privcal.privacy.epsilon import NANO
 from privcal.privacy.laws import NoiseLaw
 from privcal.privacy.mechanism import add_noise
+from privcal.privacy.shares import add_noise_share
 from privcal.queries import GRID, CellHistogram, Nll
 from privcal.scores import FloatArray
 from privcal.simulate.aggregation import epsilon_share, noise_law, pays_from
@@ -76,6 +77,17 @@ def test_the_noise_of_a_secure_sum_is_that_of_its_shares_and_floors(
     assert far_from(noise, sources, honest / 1.1, 10) > 5
     assert far_from(noise, sources, honest, 6) > 5
     assert noise.var() == pytest.approx(law.variance(NANO, sources) * sources**2, rel=0.03)
+
+
+def test_the_noise_has_the_law_of_real_shares_summed() -> None:
+    """On a grid of 2⁻¹⁰, which is quicker to draw on than the real one, and fine enough."""
+    sources, honest, alone, grid, n = 6, 4, 3, 1 << 10, 2_500
+    shares = add_noise_share(np.zeros(sources * n, np.int64), grid, NANO, honest, alone)
+    real = np.reshape(np.array(shares, np.float64), (n, sources)).sum(axis=1) / grid
+    simulated = drawn(sources, NoiseLaw(honest=honest, alone=alone), 200_000)
+    for noise in (real, simulated):
+        assert far_from(noise, sources, honest, alone) < 5
+        assert far_from(noise, sources, 2 * honest, alone) > 5
 
 
 def test_all_honest_shares_together_are_one_laplace_variable() -> None:
