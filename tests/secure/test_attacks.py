@@ -104,12 +104,7 @@ def test_with_a_threshold_of_a_majority_two_sets_do_open(
     monkeypatch.setattr(terms_module, "threshold", lambda sites, colluding: 3)
     weaker = five.terms()
     assert (weaker.threshold, weaker.needed) == (3, 3)
-    most = max(len(known_sums(weaker, told, [FRIEND])) for told in _some(assignments(weaker)))
-    assert most > 1
-
-
-def _some(every: Iterator[Any]) -> Iterator[Any]:
-    return itertools.islice(every, 0, None, 7)
+    assert any(len(known_sums(weaker, told, [FRIEND])) > 1 for told in assignments(weaker))
 
 
 def test_what_really_opens_is_one_total_and_no_other_combination_is_a_number_of_rows(
@@ -831,7 +826,8 @@ def battery(hospitals: Federation) -> list[object]:
     terms = hospitals.terms(question("battery"))
     dealt = hospitals.share(terms)
     keys = hospitals.hospitals[FRIEND].keys
-    site, said = hospitals.site(VICTIM), []
+    site = hospitals.site(VICTIM)
+    said: list[object] = []
     for numbers in ([0, 0], [PRIME - 1, 1], [PRIME, 0], [1], [GRID, GRID]):
         box = deal_box(terms, FRIEND, VICTIM, numbers, hospitals.members, keys)
         boxes = {**given(dealt, VICTIM, hospitals.names), FRIEND: box}
