@@ -33,6 +33,7 @@ ORDER = [
     ["privacy.epsilon"],
     ["question"],
     ["privacy"],
+    ["secure.terms"],
     ["source"],
     ["sources", "privacy.explain", "registry", "totals"],
     ["maps"],
@@ -66,15 +67,15 @@ ORDER = [
 OTHERS = "the others"
 INSIDE = {
     "privacy": [
-        ["marks", "accounts", "reservations", "laws"],
+        ["marks", "accounts", "reservations", "laws", "sharing"],
         ["mechanism", "policy", "approvals"],
-        ["chain"],
+        ["chain", "shares"],
         ["charging"],
         ["ledger"],
         ["opening"],
     ],
     "sketch": [
-        ["noise", "prior"],
+        ["answers", "prior"],
         ["model"],
         ["reader"],
         ["evaluation", "offsets"],
@@ -99,6 +100,7 @@ INSIDE = {
     ],
     "pages": [["html", "scales", "charts"], ["tables", "shell"], ["drawing"], ["figures"]],
     "simulate": [
+        ["aggregation"],
         ["answers", "archive", "measure", "streams", "variants"],
         ["population", "ranks", "unlike"],
         ["bins", "curves", "temperatures"],
@@ -162,7 +164,7 @@ INSIDE = {
 }
 METHODS_KNOW = {
     "privacy.laws",
-    "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "sketch.noise",
+    "checks", "errors", "scores", "kernel", "queries", "maps", "privacy.epsilon", "totals",
     "sketch.offsets", "sketch.prior", "sketch.reader", "sketch.sketch", "plugins",
 }  # fmt: skip
 

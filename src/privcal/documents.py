@@ -29,16 +29,15 @@ def read_json(path: str | Path, what: str) -> Any:
         raise InputError(f"{path} is not a {what}: it is not JSON, or is cut short") from None
 
 
-def read_document(path: str | Path, what: str, format: str, version: int) -> dict[str, Any]:
-    """A JSON object of this format and version; anything else is refused with a sentence."""
+def read_document(path: str | Path, what: str, format: str, *versions: int) -> dict[str, Any]:
+    """A JSON object of this format and one of these versions; else it is refused with a sentence."""
     document = read_json(path, what)
     if not isinstance(document, dict) or document.get("format") != format:
         raise InputError(f"{path} is not a privcal {what}")
     theirs = document.get("version")
-    if type(theirs) is not int or theirs != version:
-        raise InputError(
-            f"{what} {path} has version {theirs}; this privcal reads version {version}"
-        )
+    if type(theirs) is not int or theirs not in versions:
+        ours = " and ".join(map(str, versions))
+        raise InputError(f"{what} {path} has version {theirs}; this privcal reads version {ours}")
     return document
 
 

@@ -21,10 +21,12 @@ from privcal.privacy.chain import Facts, Unit
 from privcal.privacy.epsilon import from_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.mechanism import add_noise
-from privcal.privacy.policy import Policy
+from privcal.privacy.policy import Policy, SecureRules
+from privcal.privacy.shares import add_noise_share
 from privcal.queries import GRID, Query
 from privcal.question import Question, check_asker, own_copy
 from privcal.scores import FloatArray, IntArray, Scores
+from privcal.secure.terms import Terms
 
 LOCAL_BOUNDS = (0.5, 3.0)
 """The paper's range of temperatures, for the owner's own fit: on a handful of rows a wider one is
@@ -81,7 +83,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class Terms:
+class Rules:
     """What holds for one question: the ledger's fixed facts, and the policy as narrowed."""
 
     facts: Facts
@@ -165,7 +167,7 @@ class Source:
         self._known: dict[str, list[bytes]] = {}
         if isinstance(scores, Scores) and self.ledger.exists:
             narrowed = self.policy  # an InputError where the two are for different models
-            self._check_fits(Terms(self.ledger.facts, narrowed))
+            self._check_fits(Rules(self.ledger.facts, narrowed))
 
     @property
     def name(self) -> str | None:
@@ -229,31 +231,102 @@ class Source:
             the code is `unavailable` or `lost`.
         """
         [question] = _own_copies([question], asker)
-        terms = self._terms()
-        asked = self._allowed([question], asker, terms)[0]
-        values = self.ledger.charge(asked, asker, terms.policy)
+        rules = self._rules()
+        asked = self._allowed([question], asker, rules)[0]
+        values = self.ledger.charge(asked, asker, rules.policy)
         if values is None:
             try:
-                values = self._draw(asked, asker, terms)
+                values = self._draw(asked, asker, rules)
             except Exception as error:  # whatever it is may tell of the rows
                 raise Refused("unavailable") from error
             self.ledger.store(asked, asker, values)
-        return Answer(np.asarray(values, np.float64) / GRID, question, terms.facts.id)
+        return Answer(np.asarray(values, np.float64) / GRID, question, rules.facts.id)
 
-    def offer(self, questions: Sequence[Question], asker: str = "local") -> str | None:
+    def share(
+        self,
+        terms: Terms,
+        asker: str,
+        deal: Callable[[list[int]], str],
+        secure: SecureRules | None = None,
+    ) -> str:
+        """What `deal` makes of the noisy sums that this source gives into a secure sum.
+
+        Everything comes in the order in which `answer` does it, and whatever is asked again on the
+        same terms is the stored text again. `privcal.secure.participant` says what is promised.
+
+        Parameters
+        ----------
+        terms
+            The terms of the secure sum, as our own copy.
+        asker
+            The name of whoever asks, as the ledger keeps it.
+        deal
+            Seals the numbers: they are neither stored nor shown, but only its text.
+        secure
+            What is wanted of secure sums beside the policy.
+        """
+        rules = self.agree(terms, asker, secure)
+        [asked] = self._allowed([terms.question], asker, rules, secure=True)
+        digest = terms.about(asked).digest  # about the model at hand
+        text = self.ledger.charge_share(asked, asker, rules.policy, digest, terms.nano_alone)
+        if text is not None:
+            return text
+        try:
+            exact = self._counted(asked, asker, rules)
+        except Exception as error:  # whatever it is may tell of the rows
+            raise Refused("unavailable") from error
+        nano, text = asked.nano_epsilon, None
+        with suppress(Exception):  # which is not kept: it might quote a number
+            noisy = add_noise_share(exact, terms.sensitivity, nano, terms.honest, terms.alone)
+            text = deal(noisy)
+        if text is None:
+            raise Refused("unavailable")
+        self.ledger.store_share(asked, asker, text)
+        return text
+
+    def agree(self, terms: Terms, asker: str, secure: SecureRules | None = None) -> Rules:
+        """What holds for a secure sum; Refused unless the owner lets `asker` ask it on these terms.
+
+        Rows play no part, and nothing is charged. The noise goes by the terms alone, so that all
+        sites add shares of one noise: they must allow for as many rows of a person as count here.
+        """
+        rules = self._secured(secure)
+        wanted = rules.policy.secure
+        if wanted is None:
+            raise Refused("terms")
+        if wanted.roster not in (None, terms.roster):
+            raise Refused("roster")
+        if (
+            terms.colluding < wanted.colluding
+            or terms.honest < wanted.min_honest
+            or terms.alone > wanted.alone
+            or terms.rows_per_person < rules.rows_per_person
+        ):
+            raise Refused("terms")
+        rules.policy.check(terms.question, asker, secure=True)
+        return rules
+
+    def offer(
+        self,
+        questions: Sequence[Question],
+        asker: str = "local",
+        alone: int | None = None,
+        secure: SecureRules | None = None,
+    ) -> str | None:
         """The code with which this source would refuse `asker` one of a campaign's questions, or None.
 
         Nothing is charged, and rows play no part. Where it would answer all of them, what that costs
         is kept for the campaign (see `privcal.privacy.reservations`) until it is charged or given back
         (`release`), or the campaign asked nothing for two and a half minutes. Where each person has a budget
         of their own, a run that would exceed it for everybody is refused: it could end in nothing
-        but noise.
+        but noise. `alone` is that of a secure sum's terms, where they are asked in one, and `secure`
+        what is wanted of those beside the policy.
         """
         try:
             questions = _own_copies(questions, asker)
-            terms = self._terms()
-            asked = self._allowed(questions, asker, terms)
-            return self.ledger.reserve(asked, asker, terms.policy)
+            rules = self._rules() if alone is None else self._secured(secure)
+            asked = self._allowed(questions, asker, rules, alone is not None)
+            return self.ledger.reserve(asked, asker, rules.policy, alone)
         except Refused as refused:
             return refused.code
 
@@ -262,20 +335,38 @@ class Source:
         with suppress(Refused):  # a ledger that is gone has reserved nothing
             self.ledger.release(campaign, asker)
 
-    def _terms(self) -> Terms:
+    def _rules(self) -> Rules:
         facts, policy = self.ledger.terms()
         try:
-            return Terms(facts, policy.narrowed(self._narrower))
+            return Rules(facts, policy.narrowed(self._narrower))
         except InputError as error:  # the narrower rules are for another model
             raise Refused("model") from error
 
-    def _allowed(self, questions: Sequence[Question], asker: str, terms: Terms) -> list[Question]:
-        """These questions about the model at hand; Refused unless the terms allow all of them.
+    def _secured(self, secure: SecureRules | None) -> Rules:
+        """The same for a secure sum, of which `secure` wants more than the policy says.
+
+        Where the policy says nothing of secure sums, `secure` alone does. All that everybody else
+        may ever learn is then the owner's total, as ever; a ledger in memory is for experiments,
+        and takes their word for it.
+        """
+        rules = self._rules()
+        more = replace(rules.policy, secure=secure)
+        experiment = rules.policy.secure is None and not self.ledger.durable
+        try:
+            both = more if experiment else rules.policy.narrowed(more)
+        except InputError as error:  # they are for different rosters
+            raise Refused("roster") from error
+        return replace(rules, policy=both)
+
+    def _allowed(
+        self, questions: Sequence[Question], asker: str, rules: Rules, secure: bool = False
+    ) -> list[Question]:
+        """These questions about the model at hand; Refused unless the rules allow all of them.
 
         Rows play no part.
         """
         for question in questions:
-            terms.policy.check(question, asker)
+            rules.policy.check(question, asker, secure)
         if self.model is not None and any(q.model not in (None, self.model) for q in questions):
             raise Refused("model")
         seen = self.__dict__.get("scores", self.rows_in_memory)  # a file stays closed
@@ -292,7 +383,7 @@ class Source:
 
     def sensitivity(self, query: Query) -> int:
         """The most that one person (or row) can change the exact sums of `query`, in L1 and grid points."""
-        return self._terms().sensitivity(query)
+        return self._rules().sensitivity(query)
 
     @property
     def unit(self) -> Unit:
@@ -302,12 +393,12 @@ class Source:
     @property
     def rows_per_person(self) -> int:
         """How many rows of one person count; the noise grows with it. It is public, like the policy."""
-        return self._terms().rows_per_person
+        return self._rules().rows_per_person
 
     @property
     def declared_rows(self) -> int | None:
         """About how many rows there are, as the policy tells everybody; never counted here."""
-        return self._terms().policy.rows
+        return self._rules().policy.rows
 
     @property
     def spent(self) -> float:
@@ -327,12 +418,12 @@ class Source:
 
     def counted_rows(self) -> IntArray:
         """The indices of the rows that count towards answers; for the owner's eyes only."""
-        return self._kept(self._terms())
+        return self._kept(self._rules())
 
     def _exact(
         self,
         query: Query,
-        terms: Terms | None = None,
+        rules: Rules | None = None,
         allowed: Callable[[set[bytes]], set[bytes]] | None = None,
     ) -> IntArray:
         """The exact sums over the rows that count; `allowed` says which persons still do.
@@ -341,14 +432,14 @@ class Source:
         it. Cutting to an interval moves no two numbers apart, so the sums of neighbours are no
         further from each other than before, and the sensitivity stays what it is. ∎
         """
-        terms = terms or self._terms()
+        rules = rules or self._rules()
         self.scores.outputs.check_intact()
         contributions = query.contributions(self.scores)
         if self.scores.person is not None:
-            kept = self._kept(terms)
+            kept = self._kept(rules)
             contributions = contributions.take(kept)
             if allowed is not None:
-                hashes = self._hashes(terms)
+                hashes = self._hashes(rules)
                 present = set(hashes)  # of each person at least one row counts
                 counting = allowed(present)
                 if len(counting) < len(present):
@@ -359,56 +450,60 @@ class Source:
         most = self.max_rows * query.bound
         return np.clip(total, -most, most)
 
-    def _draw(self, question: Question, asker: str, terms: Terms) -> list[int]:
+    def _draw(self, question: Question, asker: str, rules: Rules) -> list[int]:
         """A new answer: the rows are looked at here, and nowhere before."""
-        self._check_fits(terms)
+        exact = self._counted(question, asker, rules)
+        return self._noisy(exact, question.query, question.nano_epsilon, rules)
+
+    def _counted(self, question: Question, asker: str, rules: Rules) -> IntArray:
+        """The exact sums of a charged question, over whoever may still count."""
+        self._check_fits(rules)
         if question.query.classes > self.scores.classes:
             raise InputError(f"there is no class {question.query.classes - 1} in these scores")
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(question, asker, persons, terms.policy)
+            return self.ledger.charge_persons(question, asker, persons, rules.policy)
 
-        by_person = terms.population_cap is None
-        exact = self._exact(question.query, terms, charge if by_person else None)
-        return self._noisy(exact, question.query, question.nano_epsilon, terms)
+        by_person = rules.population_cap is None
+        return self._exact(question.query, rules, charge if by_person else None)
 
     def _noisy(
-        self, exact: IntArray, query: Query, nano: int, terms: Terms | None = None
+        self, exact: IntArray, query: Query, nano: int, rules: Rules | None = None
     ) -> list[int]:
         """Exact sums with the noise that such a question gets; all that leaves went through here."""
-        return add_noise(exact, (terms or self._terms()).sensitivity(query), nano)
+        return add_noise(exact, (rules or self._rules()).sensitivity(query), nano)
 
-    def _check_fits(self, terms: Terms) -> None:
+    def _check_fits(self, rules: Rules) -> None:
         """An InputError unless the scores fit: a column left out must not weaken the protection."""
-        if terms.facts.unit == "person" and self.scores.person is None:
+        if rules.facts.unit == "person" and self.scores.person is None:
             raise InputError(
                 "the ledger protects persons, but the scores carry no person ids: was their "
                 "column renamed or left out?"
             )
-        if terms.facts.unit == "row" and self.scores.person is not None:
+        if rules.facts.unit == "row" and self.scores.person is not None:
             raise InputError(
                 "the scores carry person ids, but the ledger protects single rows: make the "
                 "ledger for persons, or leave the ids out"
             )
-        model = terms.policy.model
+        model = rules.policy.model
         if model and self.model and model != self.model:
             raise InputError(
                 f"the policy is for model {model!r} but the scores come from {self.model!r}"
             )
 
-    def _kept(self, terms: Terms) -> IntArray:
+    def _kept(self, rules: Rules) -> IntArray:
         """The rows that count, chosen once for as long as the limit and the ledger are the same."""
         if self.scores.person is None:
             return np.arange(len(self.scores))
-        chosen = (terms.rows_per_person, terms.facts.secret)
+        chosen = (rules.rows_per_person, rules.facts.secret)
         if chosen not in self._chosen:
             limit, secret = chosen
             self._chosen[chosen] = rows_kept(list(self.scores.person), limit, bytes.fromhex(secret))
         return self._chosen[chosen]
 
-    def _hashes(self, terms: Terms) -> list[bytes]:
+    def _hashes(self, rules: Rules) -> list[bytes]:
         """The hash by which the ledger's accounts know the person of each row."""
-        secret = terms.facts.secret
+        secret = rules.facts.secret
         if secret not in self._known:
             persons = [] if self.scores.person is None else list(self.scores.person)
             hashes = {who: person_hash(who, bytes.fromhex(secret)) for who in set(persons)}

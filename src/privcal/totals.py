@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,10 +53,15 @@ class Total:
     @property
     def average(self) -> FloatArray:
         """The average over sources; of several groups the median of theirs, number by number."""
-        averages = [np.array(part.values) / len(part.sources) for part in self.parts]
-        return np.asarray(np.median(averages, axis=0))
+        return average(self.parts)
 
     @property
     def variance(self) -> float:
         """The variance of the noise in one number of the average, for a query of sensitivity 1."""
         return self.noise.variance(self.question.nano_epsilon, len(self.sources))
+
+
+def average(parts: Sequence[Part]) -> FloatArray:
+    """The average over the sources of one part; of several the median of theirs, number by number."""
+    averages = [np.array(part.values) / len(part.sources) for part in parts]
+    return np.asarray(np.median(averages, axis=0))

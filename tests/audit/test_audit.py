@@ -173,8 +173,8 @@ def test_an_epsilon_that_every_answer_gets_in_full_is_noticed(
 def test_a_bound_half_as_large_as_it_should_be_is_noticed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = source.Terms.sensitivity
-    monkeypatch.setattr(source.Terms, "sensitivity", lambda self, query: real(self, query) // 2)
+    real = source.Rules.sensitivity
+    monkeypatch.setattr(source.Rules, "sensitivity", lambda self, query: real(self, query) // 2)
     [row] = quick(kind).rows
     assert row.exceeds
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcal.errors import REFUSALS, InputError, Refused
-from privcal.queries import FAMILY, BinnedGap, Hats, Histogram
+from privcal.queries import FAMILY, BinnedGap, Gap, Hats, Histogram
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
@@ -217,7 +217,7 @@ SIGNED: dict[str, str] = {
     **{f"lifetime {n}": having(lifetime=v) for n, v in WHOLE.items()},
     **{f"lifetime {n}": having(lifetime=n) for n in (0, 3601)},
     **{f"sealed for {n}": having(seal=v) for n, v in SEALS.items()},
-    **{f"inner version {v!r}": having(privcal=v) for v in (1, 3, 2.0, True, "2", None)},
+    **{f"inner version {v!r}": having(privcal=v) for v in (1, 2, 4, 3.0, True, "3", None)},
     "no question": having(questions=[]),
     "two questions": having(questions=[ASKED, {**ASKED, "index": 1}]),
     "questions that are no list": having(questions=ASKED),
@@ -275,9 +275,9 @@ SENT: dict[str, Callable[[str], Any]] = {
     "without a request": lambda good: drop(good, "request"),
     "without a version": lambda good: drop(good, "privcal"),
     "a part beside": lambda good: put(good, epsilon=100),
-    "a version that is no number": lambda good: put(good, privcal="2"),
+    "a version that is no number": lambda good: put(good, privcal="3"),
     "a version that is true": lambda good: put(good, privcal=True),
-    "a version with a fraction": lambda good: put(good, privcal=2.0),
+    "a version with a fraction": lambda good: put(good, privcal=3.0),
     "an empty signature": lambda good: put(good, signature=""),
     "a signature that is no text": lambda good: put(good, signature=[1]),
     "a signature of zeros": lambda good: put(good, signature="AAAA" * 86),
@@ -291,7 +291,7 @@ SENT: dict[str, Callable[[str], Any]] = {
         good, certificate=json.loads(good)["certificate"] * 20
     ),
     "a request that is no text": lambda good: put(good, request=GOOD),
-    "two versions": lambda good: good.replace('"privcal":2', '"privcal":2,"privcal":3', 1),
+    "two versions": lambda good: good.replace('"privcal":3', '"privcal":3,"privcal":4', 1),
     "a request twice": lambda good: good.replace('"request"', '"request":"{}","request"', 1),
     "a smaller epsilon after signing": lambda good: alter(good, "500000000", "400000000"),
     "a larger epsilon after signing": lambda good: alter(good, "500000000", "900000000"),
@@ -415,7 +415,7 @@ def test_a_message_of_the_first_version_is_told_so(root: Path, ann: Signer) -> N
     assert refused(json.dumps({**old, "certificate": ann.certificate}), root) == "version"
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, -1, 10**6])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, -1, 10**6])
 def test_a_message_of_another_version_is_told_so_whatever_else_it_is(
     root: Path, good: str, version: int
 ) -> None:
@@ -486,9 +486,9 @@ def test_a_request_made_now_can_be_opened_and_its_key_opens_the_reply(
     opened = open_message(sent, root, site="site-1")
     sealed = seal_reply(reply, opened, SiteKeys.load(kits / "site-1"), "site-1")
     card = own_card(kits / "site-1")
-    assert open_reply(sealed, sent, card, key, made.length) == reply
+    assert open_reply(sealed, sent, card, key, made) == reply
     with pytest.raises(ValueError, match="another key"):
-        open_reply(sealed, sent, card, another_key, made.length)
+        open_reply(sealed, sent, card, another_key, made)
 
 
 def test_the_longest_offer_is_below_the_limit(root: Path, ann: Signer) -> None:
@@ -557,14 +557,14 @@ class Exchange:
         return plain_refusal(code, self.message, self.keys[site], site)
 
     def read(self, text: Any, site: str = "site-1") -> Reply:
-        return open_reply(text, self.message, self.cards[site], self.key, self.request.length)
+        return open_reply(text, self.message, self.cards[site], self.key, self.request)
 
     def sealing(self, plain: bytes, site: str = "site-1") -> str:
         """Whatever a dishonest site seals and signs, by the rules in the module's own words."""
-        about = ["privcal reply 2", site, digest(self.message)]
+        about = ["privcal reply 3", site, digest(self.message)]
         box = base64.b64encode(seal(self.key.public, plain, spelt(about).encode())).decode()
         signature = self.keys[site].sign(spelt([*about, box]))
-        return spelt({"privcal": 2, "sealed": box, "signature": signature})
+        return spelt({"privcal": 3, "sealed": box, "signature": signature})
 
 
 @pytest.fixture(scope="module")
@@ -600,7 +600,7 @@ def test_what_an_owner_tells_comes_through_unchanged_and_as_long_as_silence(
 @pytest.mark.parametrize("rows", [0, 2**31, -1, 1.5, True, None, "30"])
 def test_rows_that_cannot_be_are_not_believed(rows: Any) -> None:
     with pytest.raises(ValueError, match="its rows is not a whole number"):
-        read_reply(spelt({"accepted": True, "rows": rows}), 0)
+        read_reply(spelt({"accepted": True, "rows": rows}), request(kind="about"))
 
 
 @pytest.mark.parametrize("kind", ["offer", "release", "about"])
@@ -643,7 +643,7 @@ def test_the_largest_answer_to_any_query_has_room(kits: Path, root: Path, query:
     large = Reply((-(2**62) + 1,) * query.length, 2**31 - 1, 2**31 - 1, ID)
     texts = [seal_reply(reply, opened, keys, "site-1") for reply in (small, large)]
     assert len(texts[0]) == len(texts[1])
-    assert open_reply(texts[1], sent, card, key, query.length) == large
+    assert open_reply(texts[1], sent, card, key, made) == large
 
 
 def test_an_answer_that_has_no_room_does_not_leave(asked: Exchange) -> None:
@@ -667,7 +667,10 @@ def test_what_a_policy_or_a_ledger_says_never_leaves_unsealed(asked: Exchange, c
 @pytest.mark.parametrize("message", [None, b"\xff", "\ud800", 7, "x" * 10])
 def test_whatever_came_can_be_refused(asked: Exchange, message: Any) -> None:
     text = plain_refusal("bad_request", message, asked.keys["site-1"], "site-1")
-    assert open_reply(text, message, asked.cards["site-1"], asked.key, 4).refused == "bad_request"
+    assert (
+        open_reply(text, message, asked.cards["site-1"], asked.key, asked.request).refused
+        == "bad_request"
+    )
 
 
 def test_the_server_sees_nothing_of_an_answer(asked: Exchange) -> None:
@@ -690,9 +693,9 @@ def test_replies_swapped_between_two_sites_are_not_used(asked: Exchange) -> None
 def test_a_site_cannot_sign_anothers_reply_as_its_own(asked: Exchange) -> None:
     """It carries the sealed part away, and signs that: what was sealed names its site."""
     box = json.loads(asked.reply(ANSWERS[0]))["sealed"]
-    about = spelt(["privcal reply 2", "site-2", digest(asked.message), box])
+    about = spelt(["privcal reply 3", "site-2", digest(asked.message), box])
     signature = asked.keys["site-2"].sign(about)
-    stolen = spelt({"privcal": 2, "sealed": box, "signature": signature})
+    stolen = spelt({"privcal": 3, "sealed": box, "signature": signature})
     with pytest.raises(ValueError, match="another key or about something else"):
         asked.read(stolen, "site-2")
 
@@ -738,10 +741,10 @@ def test_the_server_cannot_change_a_refusal(asked: Exchange) -> None:
 def test_a_refusal_is_not_taken_for_a_sealed_reply_nor_the_other_way(asked: Exchange) -> None:
     """The two signatures are about different things, whatever their parts are called."""
     sealed = json.loads(asked.reply(ANSWERS[0]))
-    renamed = {"privcal": 2, "refused": sealed["sealed"], "signature": sealed["signature"]}
+    renamed = {"privcal": 3, "refused": sealed["sealed"], "signature": sealed["signature"]}
     with pytest.raises(ValueError, match="other parts"):
         asked.read(spelt(renamed))
-    borrowed = {"privcal": 2, "refused": "version", "signature": sealed["signature"]}
+    borrowed = {"privcal": 3, "refused": "version", "signature": sealed["signature"]}
     with pytest.raises(ValueError, match="signature"):
         asked.read(spelt(borrowed).ljust(256))
     refusal = json.loads(asked.refuse("version"))
@@ -751,9 +754,10 @@ def test_a_refusal_is_not_taken_for_a_sealed_reply_nor_the_other_way(asked: Exch
 
 def test_a_reply_of_a_question_of_another_length_is_not_used(asked: Exchange) -> None:
     text = asked.reply(ANSWERS[0])
-    for length in (0, LENGTH - 1, LENGTH + 1, 100):
+    others = [request(kind="offer"), *(request(question(query=q)) for q in (Gap(), Histogram(50)))]
+    for other in others:
         with pytest.raises(ValueError, match=r"length|too long"):
-            open_reply(text, asked.message, asked.cards["site-1"], asked.key, length)
+            open_reply(text, asked.message, asked.cards["site-1"], asked.key, other)
 
 
 BROKEN: dict[str, Callable[[str], Any]] = {
@@ -773,7 +777,7 @@ BROKEN: dict[str, Callable[[str], Any]] = {
     "a signature of a number": lambda text: put(text, signature=1),
     "no version": lambda text: drop(text, "privcal"),
     "another version": lambda text: put(text, privcal=1),
-    "a version with a fraction": lambda text: put(text, privcal=2.0),
+    "a version with a fraction": lambda text: put(text, privcal=3.0),
     "a version that is true": lambda text: put(text, privcal=True),
     "a part beside": lambda text: put(text, refused="asker"),
     "a part twice": lambda text: text.replace('"sealed"', '"sealed":"","sealed"'),
@@ -861,7 +865,7 @@ def test_a_reply_of_a_lying_site_is_not_used(asked: Exchange, text: str, says: s
 @pytest.mark.parametrize("text", [None, b"{}", 7, "x" * 100_000])
 def test_what_is_no_text_or_too_long_is_no_reply(text: Any) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        read_reply(text, 2)
+        read_reply(text, request())
 
 
 # --- anything at all ------------------------------------------------------------------------

@@ -557,7 +557,7 @@ def test_a_reply_that_cannot_be_used_is_not_used_and_says_why(
             (lambda *_: "", "cannot be read"),
             (lambda *_: "{}", "another version"),
             (lambda *_: '{"privcal":1}', "another version"),
-            (lambda *_: '{"privcal":2}', "other parts"),
+            (lambda *_: '{"privcal":3}', "other parts"),
             (lambda *_: "x" * 10**6, "too long"),
             (lambda *_: old[0], "signature is not right"),
             (lambda topic, text: signed_by_another(lab, text), "signature is not right"),

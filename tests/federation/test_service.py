@@ -92,14 +92,14 @@ class Asked:
         campaign = more.pop("campaign", None) or questions[0].campaign
         request, key = Request.make(kind, campaign, questions, [NAME])
         sent = by.sign(request)
-        return self.open(self.service.answer("ask", sent.encode()), sent, key, request.length)
+        return self.open(self.service.answer("ask", sent.encode()), sent, key, request)
 
     def ask(self, by: Signer, *args: Any, **more: Any) -> str | None:
         """The code of a refusal; None for an answer."""
         return self.request(by, question(*args, **more)).refused
 
-    def open(self, reply: bytes, sent: str, key: SealingKey, length: int) -> Reply:
-        return open_reply(reply.decode(), sent, self.card, key, length)
+    def open(self, reply: bytes, sent: str, key: SealingKey, request: Request) -> Reply:
+        return open_reply(reply.decode(), sent, self.card, key, request)
 
 
 def set_up(folder: Path, rows: int = 60, policy: Policy | None = None, **more: Any) -> Asked:
@@ -414,7 +414,7 @@ def test_when_a_reply_leaves_and_how_long_it_is_do_not_depend_on_the_rows(
     sent = ann.sign(request)
     reply = asked.service.answer("ask", sent.encode())
     assert clock.now == pytest.approx(1020.0)
-    read = asked.open(reply, sent, key, request.length)
+    read = asked.open(reply, sent, key, request)
     refused = {"answer": None, "refusal": "model", "failure": "unavailable", "offer": None}
     assert read.refused == refused[what]
     again = asked.service.answer("ask", sent.encode())

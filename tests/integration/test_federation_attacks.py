@@ -180,8 +180,8 @@ def test_a_reply_to_another_calibrators_question_is_of_no_use(
     card = stored_roster(federation.kits / ANN).card("site-1")
     assert card is not None
     with pytest.raises(ValueError, match="sealed for another key"):
-        open_reply(reply, sent, card, parts.SEAL, request.length)
-    assert open_reply(reply, sent, card, key, request.length).values
+        open_reply(reply, sent, card, parts.SEAL, request)
+    assert open_reply(reply, sent, card, key, request).values
 
 
 def test_a_policy_rules_at_each_site(federation: Federation, panel: Sites) -> None:

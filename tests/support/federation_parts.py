@@ -83,9 +83,9 @@ def message(by: Signer, text: str, **parts: Any) -> str:
     """Any text, signed as a request is; `parts` replace parts of the message afterwards."""
     from nvflare.lighter.utils import sign_content
 
-    signed = spelt(["privcal request 2", text])
+    signed = spelt(["privcal request 3", text])
     facts = {
-        "privcal": 2,
+        "privcal": 3,
         "request": text,
         "signature": sign_content(signed, by.key),
         "certificate": by.certificate,

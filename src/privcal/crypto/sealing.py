@@ -8,6 +8,7 @@ when X25519 is broken.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
@@ -75,13 +76,18 @@ class SealingKey:
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
         """The text that was sealed for this key with the same `info`; else a ValueError."""
-        key: Any = X25519PrivateKey.from_private_bytes(self._raw[-32:])
-        if self.suite == HYBRID:
-            key = MLKEM768X25519PrivateKey(MLKEM768PrivateKey.from_seed_bytes(self._raw[:64]), key)
         try:
-            return SUITES[self.suite].decrypt(sealed, key, info=info)
+            return SUITES[self.suite].decrypt(sealed, self._key, info=info)
         except (InvalidTag, ValueError):
             raise ValueError("it was sealed for another key or about something else") from None
+
+    @cached_property
+    def _key(self) -> Any:  # to make it of its seed takes as long as to open something with it
+        key = X25519PrivateKey.from_private_bytes(self._raw[-32:])
+        if self.suite == HYBRID:
+            seed = MLKEM768PrivateKey.from_seed_bytes(self._raw[:64])
+            return MLKEM768X25519PrivateKey(seed, key)
+        return key
 
     def __repr__(self) -> str:
         return f"<sealing key, {self.suite}>"

@@ -139,7 +139,7 @@ def _not_revoked(kit: Path, roster: Roster, sites: Sequence[str] | None) -> tupl
 
 def _reply(text: Any, message: str, card: Card, key: SealingKey) -> Reply:
     try:
-        return open_reply(text, message, card, key, _request(message).length)
+        return open_reply(text, message, card, key, _request(message))
     except ValueError as error:
         raise InputError(f"it says that it comes from {card.site}, but {error}") from None
 

@@ -29,6 +29,7 @@ from privcal.scores import FloatArray, Scores
 
 if TYPE_CHECKING:
     from privcal.sketch.sketch import Sketch
+    from privcal.totals import Total
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class History(list[FloatArray]):
         """The variance of the noise in one number of an average that cost so much at each source."""
         return self.noise.variance(nano_epsilon, self.sources)
 
+    @property
+    def independent(self) -> int:
+        """Of how many sources an average varies as much with the rows that they happen to have."""
+        return int(self.noise.independent(self.sources))
+
 
 Rounds = Generator[Sequence[Ask], History, Sequence[Map]]
 
@@ -109,11 +115,15 @@ def drive(rounds: Rounds, answer: Callable[[Sequence[Ask]], History]) -> Sequenc
 
 @dataclass(frozen=True)
 class Answered:
-    """One question of a run, with the noisy answers of the sources that stayed, by their names."""
+    """One question of a run, with the noisy answers of the sources that stayed, by their names.
+
+    Of a secure sum nobody sees them: there is a `total` instead.
+    """
 
     query: Query
     nano_epsilon: int
     answers: Mapping[str, Sequence[float]]
+    total: Total | None = None
 
 
 @dataclass(frozen=True)

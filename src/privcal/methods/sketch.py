@@ -92,7 +92,7 @@ class SketchMethod(Method):
         reader = self.reader(batch)
         history = yield [Ask(reader.query, batch.nano_epsilon)]
         variance = history.variance(batch.nano_epsilon)
-        posterior = reader.read(history[0], history.sources, variance)
+        posterior = reader.read(history[0], history.independent, variance)
         maps: list[Map] = list(reader.maps(posterior, directions=batch.runs == 1))
         return maps
 
@@ -108,7 +108,7 @@ class SketchMethod(Method):
         first, second = costs(batch.nano_epsilon)
 
         def noise(cost: int, history: History) -> tuple[int, float]:
-            return history.sources, history.variance(cost)
+            return history.independent, history.variance(cost)
 
         history = yield [Ask(reader.query, first)]
         queries = reader.corrected(history[0], *noise(first, history))
@@ -125,6 +125,7 @@ class SketchMethod(Method):
             only.query,
             only.answers,
             nano_epsilon=only.nano_epsilon,
+            total=only.total,
             reader=self._at(only.query.knots),
             **terms,
         )

@@ -1,97 +1,51 @@
 """A sketch as a value and a file: the noisy answers of many sources to one question.
 
 It left the sources through their noise, so it can be kept, sent, merged with others and read
-again, at no further cost in privacy. It holds answers only, never a number of rows.
+again, at no further cost in privacy. It holds answers and totals of answers, never a number of rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privcal import queries
-from privcal.checks import whole
 from privcal.documents import read_document, write_document
 from privcal.errors import InputError
 from privcal.maps import CurveMap
-from privcal.privacy.epsilon import MAX_EPSILON, NANO, from_nano
-from privcal.privacy.policy import MAX_ROWS_PER_PERSON
-from privcal.queries import GRID, Hats
-from privcal.question import check_asker, check_campaign
+from privcal.privacy.epsilon import from_nano
+from privcal.queries import Hats
 from privcal.scores import FloatArray, Scores
+from privcal.sketch.answers import SketchAnswer, SketchTotal, read_answer, read_total
 from privcal.sketch.evaluation import PrivateEvaluation, evaluate_privately
 from privcal.sketch.model import Posterior
-from privcal.sketch.noise import noise_variance
 from privcal.sketch.reader import SketchReader
 from privcal.sketch.risk import RiskEvaluation, evaluate_risk
+from privcal.totals import Total
 from privcal.version import __version__
+from privcal.wording import plural
 
 FORMAT = "privcal-sketch"
-VERSION = 2
+VERSION = 3
+WITHOUT_TOTALS = 2
+"""The version of a sketch that has answers alone, as it was before there were totals."""
+
+Release = SketchAnswer | SketchTotal
+Key = tuple[str, str, str]
+"""Whose answer it is, who asked, and in which campaign: by these it is recognised."""
 
 _SAME_KNOTS = "; sketches that shall be merged are taken with equally many hats (--option hats=N)"
 
 _SAME_TEMPERATURE = 1e-5
 """Relative difference of equal temperatures: a fit is good to 1e-6, and its last digits depend on
 the machine."""
-
-
-@dataclass(frozen=True)
-class SketchAnswer:
-    """One source's noisy answer, and what it was asked under."""
-
-    source: str
-    """The source's name."""
-    asker: str
-    """The name of whoever asked."""
-    campaign: str
-    """The name of the run in which it was asked."""
-    nano_epsilon: int
-    """The nano-ε that the source was charged."""
-    values: tuple[float, ...]
-    """The noisy numbers, as they left the source."""
-    rows_per_person: int = 1
-    """The most rows of one person that count at the source; the noise grows with it."""
-    ledger: str = ""
-    """The random id of the ledger that was charged: whose answer this is, whatever the name."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.source, str) or not self.source:
-            raise InputError(f"an answer's source must be a name, not {self.source!r}")
-        what = f"the answer of {self.source!r}"
-        if not isinstance(self.ledger, str):
-            raise InputError(f"{what}: its ledger must be an id, not {self.ledger!r}")
-        try:
-            check_asker(self.asker)
-            check_campaign(self.campaign)
-        except InputError as error:
-            raise InputError(f"{what}: {error}") from None
-        for name, most in (
-            ("nano_epsilon", MAX_EPSILON * NANO),
-            ("rows_per_person", MAX_ROWS_PER_PERSON),
-        ):
-            object.__setattr__(self, name, whole(f"{what}: {name}", getattr(self, name), 1, most))
-        if not isinstance(self.values, (list, tuple)):
-            raise InputError(f"{what}: values must be a list of numbers")
-        object.__setattr__(self, "values", tuple(_value(what, v) for v in self.values))
-
-    @property
-    def who(self) -> str:
-        """The people behind it: one ledger is one population. Without one, the name must do."""
-        return self.ledger or self.source
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.who, self.asker, self.campaign
-
-    def __str__(self) -> str:
-        return f"the answer of {self.source!r} to {self.asker!r} in campaign {self.campaign!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +85,12 @@ class Sketch:
     query
         The question, the same for all.
     answers
-        The answers, at least one; kept in the order of their sources' names. The same source,
-        asker and campaign may be there once.
+        The answers that sources gave each for itself, in the order of their names.
     model
         The name of the classifier, if it was said.
+    totals
+        The totals of secure sums. There is at least one answer or total, and the same source, asker
+        and campaign may be there once, by itself or in a total.
 
     Examples
     --------
@@ -152,6 +108,7 @@ class Sketch:
     query: Hats
     answers: tuple[SketchAnswer, ...]
     model: str | None = None
+    totals: tuple[SketchTotal, ...] = ()
     reader: SketchReader | None = field(default=None, compare=False, repr=False)
     """What the sketch was taken with, in the process that took it: its public rows are fitted."""
 
@@ -161,21 +118,35 @@ class Sketch:
             raise InputError(f"a sketch asks a hats query, not {kind}")
         if self.model is not None and not isinstance(self.model, str):
             raise InputError(f"the model of a sketch must be a name, not {self.model!r}")
-        if not self.answers:
+        if not self.answers and not self.totals:
             raise InputError("a sketch needs at least one answer")
-        object.__setattr__(
-            self, "answers", tuple(sorted(self.answers, key=lambda a: (a.source, a.key)))
-        )
-        often = Counter(answer.key for answer in self.answers)
-        for answer in self.answers:
-            if often[answer.key] > 1:
-                raise InputError(f"{answer} is there twice")
-        for answer in self.answers:
-            if len(answer.values) != self.query.length:
-                raise InputError(
-                    f"{answer} has {len(answer.values)} numbers; the query asks for "
-                    f"{self.query.length}"
-                )
+        answers = sorted(self.answers, key=lambda a: (a.source, *_key(a, a.who)))
+        totals = sorted(self.totals, key=lambda t: (t.asker, t.campaign, t.numbers))
+        object.__setattr__(self, "answers", tuple(answers))
+        object.__setattr__(self, "totals", tuple(totals))
+        seen: set[Key] = set()
+        for key, said in self._keys():
+            if key in seen:
+                raise InputError(f"{said} is there twice")
+            seen.add(key)
+        for release in self.releases:
+            for values in release.numbers:
+                if len(values) != self.query.length:
+                    raise InputError(
+                        f"{release} has {len(values)} numbers; the query asks for "
+                        f"{self.query.length}"
+                    )
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """All that left the sources: the answers, and the totals."""
+        return (*self.answers, *self.totals)
+
+    def _keys(self) -> Iterator[tuple[Key, str]]:
+        """Every source's answer, by itself or in a total: by what it is recognised, and in words."""
+        for release in self.releases:
+            for who, name in release.sources.items():
+                yield _key(release, who), release.answer_of(name)
 
     @classmethod
     def of(
@@ -189,11 +160,13 @@ class Sketch:
         campaign: str,
         rows_per_person: int = 1,
         model: str | None = None,
+        total: Total | None = None,
         reader: SketchReader | None = None,
     ) -> Sketch:
         """The sketch of one run, from the answers and the ids of the ledgers by source.
 
         Each source was charged `nano_epsilon` and counts up to `rows_per_person` rows of a person.
+        Where they were asked for a secure sum there are no answers, but a `total`.
         `privcal.calibrate` makes its sketches so; `reader` is the one it read them with.
         """
         made = (
@@ -208,32 +181,71 @@ class Sketch:
             )
             for source, values in answers.items()
         )
-        return cls(query, tuple(made), model, reader)
+        totals = () if total is None else (SketchTotal.of(total, asker),)
+        return cls(query, tuple(made), model, totals, reader)
+
+    @property
+    def count(self) -> int:
+        """How many answers of sources are in it, each by itself or in a total."""
+        return len(self.answers) + sum(len(total.sources) for total in self.totals)
 
     @property
     def average(self) -> FloatArray:
         """The mean over answers; all weigh the same, so that every hidden row counts alike."""
         columns = zip(*(answer.values for answer in self.answers), strict=True)
-        return np.array([math.fsum(column) for column in columns]) / len(self.answers)
+        sums = [Fraction(math.fsum(column)) for column in columns]
+        sums = sums or [Fraction(0)] * self.query.length
+        for total in self.totals:
+            each = total.average.tolist()
+            sums = [s + len(total.sources) * Fraction(v) for s, v in zip(sums, each, strict=True)]
+        return np.array([float(s / self.count) for s in sums])
 
     @property
     def noise_variance(self) -> float:
         """The variance of the noise in one number of the average."""
-        return noise_variance((a.nano_epsilon, a.rows_per_person) for a in self.answers)
+        # Rounded once: neither order nor the way a sketch was merged shows in the last digit.
+        alike = Counter((r.noise, r.nano_epsilon, len(r.sources)) for r in self.releases)
+        of_sum = sum(
+            often * sources**2 * Fraction(noise.variance(nano, sources))
+            for (noise, nano, sources), often in alike.items()
+        )
+        return float(of_sum / self.count**2)
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """What a source is called here, by whose answers they are: the ledger where names are not enough."""
+        names: dict[str, str] = {}
+        for release in self.releases:
+            names = release.sources | names
+        often = Counter(names.values())
+        return {
+            who: name if often[name] == 1 else f"{name} ({who[:8]})" for who, name in names.items()
+        }
+
+    def _by_source(self, worth: Callable[[Release], int]) -> dict[str, int]:
+        labels, found = self._labels, Counter[str]()
+        for release in self.releases:
+            found.update({labels[who]: worth(release) for who in release.sources})
+        return dict(found)
+
+    @property
+    def times(self) -> dict[str, int]:
+        """How often each source answered."""
+        return self._by_source(lambda release: 1)
 
     @property
     def nano_spent(self) -> dict[str, int]:
         """The nano-ε each source was charged, over all its answers."""
-        names: dict[str, str] = {}
-        for answer in self.answers:
-            names.setdefault(answer.who, answer.source)
-        often = Counter(names.values())
-        spent: Counter[str] = Counter()
-        for answer in self.answers:
-            name = names[answer.who]
-            label = name if often[name] == 1 else f"{name} ({answer.who[:8]})"
-            spent[label] += answer.nano_epsilon
-        return dict(spent)
+        return self._by_source(lambda release: release.nano_epsilon)
+
+    @property
+    def alone(self) -> dict[str, float]:
+        """The ε each source lost if everybody else worked together, over all its answers.
+
+        More than what was `spent` where there are totals.
+        """
+        nano = self._by_source(lambda release: release.nano_alone)
+        return {source: from_nano(spent) for source, spent in nano.items()}
 
     @property
     def spent(self) -> dict[str, float]:
@@ -250,10 +262,15 @@ class Sketch:
         """How many answers of different sources say as much about the hidden rows.
 
         A source that answered m times has its rows in the average with weight m, so the
-        sampling variance of the average is Σm²/(Σm)² of one answer's.
+        sampling variance of the average is Σm²/(Σm)² of one answer's. In a median of groups an
+        answer's rows count for less; it is as if it had the weight of more.
         """
-        often = Counter(answer.who for answer in self.answers).values()
-        return sum(often) ** 2 // sum(m * m for m in often)
+        weight: defaultdict[str, float] = defaultdict(float)
+        for release in self.releases:
+            size = len(release.sources)
+            for who in release.sources:
+                weight[who] += math.sqrt(size / release.noise.independent(size))
+        return int(self.count**2 / math.fsum(w * w for w in weight.values()))
 
     def fit(
         self,
@@ -277,7 +294,8 @@ class Sketch:
             "options": {} if public is None else {"public": f"{len(public)} rows"},
             "epsilon_per_source": self.epsilon,
             "sources": len(self.nano_spent),
-            "answers": len(self.answers),
+            "answers": self.count,
+            "totals": len(self.totals) or None,
             "model": self.model,
             "privcal": __version__,
         }
@@ -331,11 +349,16 @@ class Sketch:
             )
         return replace(reader, temperature=ours)
 
+    def describe(self) -> str:
+        """What it holds: "8 answers of 8 sources", or "2 totals of 90 answers of 45 sources"."""
+        each, summed = len(self.answers), self.count - len(self.answers)
+        alone = [plural(each, "answer")] if each else []
+        totals = [f"{plural(len(self.totals), 'total')} of {plural(summed, 'answer')}"]
+        held = " and ".join(alone + (totals if self.totals else []))
+        return f"{held} of {plural(len(self.nano_spent), 'source')}"
+
     def __repr__(self) -> str:
-        return (
-            f"Sketch({len(self.answers)} answers of {len(self.nano_spent)} sources, at most "
-            f"ε = {self.epsilon:g} each)"
-        )
+        return f"Sketch({self.describe()}, at most ε = {self.epsilon:g} each)"
 
     def _repr_html_(self) -> str:
         from privcal.notebook import Fact, fragment, some
@@ -343,22 +366,26 @@ class Sketch:
         facts: dict[str, Fact] = {
             "question": self.query.describe(),
             "model": self.model or "not said",
-            "answers": len(self.answers),
+            "answers": len(self.answers) or None,
+            "totals": ", ".join(total.describe() for total in self.totals) or None,
             "sources": some(list(self.nano_spent)),
             "ε charged to each, at most": self.epsilon,
+            "ε if everybody else works together": max(self.alone.values()) if self.totals else None,
         }
         note = "Noisy answers: keeping, merging and reading them costs no further privacy."
         return fragment("Sketch", facts, note)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the sketch's JSON file."""
-        return {
+        document = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if self.totals else WITHOUT_TOTALS,
             "query": self.query.to_dict(),
             "model": self.model,
             "answers": [asdict(answer) for answer in self.answers],
         }
+        totals = {"totals": [total.to_dict() for total in self.totals]}
+        return document | (totals if self.totals else {})
 
     def save(self, path: str | Path) -> None:
         """Write the sketch to `path` as JSON; the file is whole or not there."""
@@ -367,7 +394,7 @@ class Sketch:
     @classmethod
     def load(cls, path: str | Path) -> Sketch:
         """Read the sketch in `path`; a file of a newer version or with anything odd in it is refused."""
-        document = read_document(path, "sketch", FORMAT, VERSION)
+        document = read_document(path, "sketch", FORMAT, WITHOUT_TOTALS, VERSION)
         try:
             return cls._parsed(document)
         except InputError as error:
@@ -375,16 +402,19 @@ class Sketch:
 
     @classmethod
     def _parsed(cls, document: dict[str, Any]) -> Sketch:
-        answers = document.get("answers")
-        if not isinstance(answers, list) or not all(isinstance(a, dict) for a in answers):
-            raise InputError("its answers must be a list of objects")
-        names = {f.name for f in fields(SketchAnswer)}
-        for number, answer in enumerate(answers, 1):
-            if wrong := sorted(names ^ set(answer)):
-                what = "lacks" if wrong[0] in names else "has an unknown"
-                raise InputError(f"answer {number} {what} {wrong[0]}")
-        query = queries.parse(document.get("query"))
-        return cls(query, tuple(SketchAnswer(**a) for a in answers), document.get("model"))  # type: ignore[arg-type]
+        names = {"format", "version", "query", "model", "answers"}
+        if document["version"] == VERSION:
+            names.add("totals")
+        if wrong := sorted(names ^ set(document)):
+            raise InputError(f"it {'lacks' if wrong[0] in names else 'has an unknown'} {wrong[0]}")
+        lists = {name: document.get(name, []) for name in ("answers", "totals")}
+        for name, listed in lists.items():
+            if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+                raise InputError(f"its {name} must be a list of objects")
+        query = queries.parse(document["query"])
+        answers = tuple(read_answer(*one) for one in enumerate(lists["answers"], 1))
+        totals = tuple(read_total(*one) for one in enumerate(lists["totals"], 1))
+        return cls(query, answers, document["model"], totals)  # type: ignore[arg-type]
 
 
 def merge(*sketches: Sketch) -> Sketch:
@@ -418,23 +448,30 @@ def merge(*sketches: Sketch) -> Sketch:
     if not sketches:
         raise InputError("there are no sketches to merge")
     first = sketches[0]
-    keys: set[tuple[str, str, str]] = set()
-    values: dict[tuple[float, ...], SketchAnswer] = {}
+    keys: set[Key] = set()
+    numbers: dict[tuple[float, ...], Release] = {}
     for sketch in sketches:
         _check_same_question(first, sketch)
-        for answer in sketch.answers:
-            if answer.key in keys:
-                raise InputError(f"{answer} is already merged")
+        for key, said in sketch._keys():
+            if key in keys:
+                raise InputError(f"{said} is already merged")
+        for release in sketch.releases:
             # Noise never comes out the same twice: equal numbers are one answer, renamed.
-            if answer.values in values:
-                raise InputError(
-                    f"{answer} is already merged, as {values[answer.values]}: "
-                    "the two are equal to the last digit"
-                )
-        keys |= {answer.key for answer in sketch.answers}
-        values |= {answer.values: answer for answer in sketch.answers}
+            for values in release.numbers:
+                if values in numbers:
+                    raise InputError(
+                        f"{release} is already merged, as {numbers[values]}: the two are equal to "
+                        "the last digit"
+                    )
+        keys |= {key for key, _ in sketch._keys()}
+        numbers |= {values: release for release in sketch.releases for values in release.numbers}
     answers = tuple(answer for sketch in sketches for answer in sketch.answers)
-    return Sketch(first.query, answers, first.model, first.reader)
+    totals = tuple(total for sketch in sketches for total in sketch.totals)
+    return Sketch(first.query, answers, first.model, totals, first.reader)
+
+
+def _key(release: Release, who: str) -> Key:
+    return who, release.asker, release.campaign
 
 
 def _check_same_question(first: Sketch, other: Sketch) -> None:
@@ -463,11 +500,3 @@ def _check_same_question(first: Sketch, other: Sketch) -> None:
 
 def _text(parameter: Any) -> str:
     return str(list(parameter) if isinstance(parameter, tuple) else parameter)
-
-
-def _value(what: str, value: Any) -> float:
-    # A source's sums are 64-bit whole numbers on the grid.
-    fits = isinstance(value, (int, float)) and abs(value) <= 2**63 / GRID  # NaN does not
-    if isinstance(value, bool) or not fits:
-        raise InputError(f"{what}: {value!r} is no number that a source can answer")
-    return float(value)

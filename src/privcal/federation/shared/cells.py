@@ -33,8 +33,8 @@ CHANNEL = "privcal"
 TOPICS = ("sites", "card", "ask")
 SERVER: str = FQCN.ROOT_SERVER
 """The name of every server's cell."""
-MAX_BYTES = 1 << 20
-"""The size of a message: the longest plan and the longest reply are far shorter."""
+MAX_BYTES = 1 << 21
+"""The size of a message: as much as a request or a reply may have (`shared.messages`)."""
 
 _Head = MessageHeaderKey
 # What FLARE needs to carry a message and to bring its reply back. Any other header is taken off:

@@ -1,0 +1,262 @@
+"""A site's side of secure sums: what it agrees to, what it deals, what it opens, and why that is safe.
+
+The promise, to the owner of one site:
+
+> Against a calibrator, the server and at most `colluding` hospitals working together, chosen
+> beforehand, everything that leaves your hospital in secure sums is ε-differentially private for the
+> ε your ledger shows. This rests on the secrecy of the sealed shares (HPKE, Ed25519), on each hospital
+> keeping its record of openings, and on every honest hospital in the sum using the noise that the
+> signed question prescribes. A hospital whose keys are lost, now or later, or whose ledger is rolled
+> back unnoticed counts as colluding; so do all hospitals run by one party that does.
+>
+> If more collude, or the encryption is broken, at most `alone`·ε is lost; that needs no assumption
+> but your own machine and its randomness. A person at k hospitals is exposed to k times either.
+>
+> One dishonest hospital can spoil a question without being identified; its ε is spent all the same.
+
+*Why at most `alone`·ε whatever else fails.* All that leaves in SHARE is made of v = x + s + f: the
+exact sums x, a share s of the common noise, and discrete Laplace noise f of this site's own at
+`alone`·ε and the sensitivity of the terms, which is at least that of x (`Source.agree` refuses
+otherwise). x + f is `alone`·ε-private by itself; s, the polynomials, sealing and signatures are drawn
+without looking at the rows. An opening of this site shows sums of others' numbers and of shares of
+v. So whoever has all that ever left, and every key, has a function of x + f and of things that do not
+depend on the rows. The charge and the stored text make it one v for each
+question, and charges add up. ∎
+
+*Why ε against a coalition of at most t.* Let the others, M ≥ n − t, be honest: they draw as the terms
+say, open one set for each question, and their boxes for each other stay closed. Then all that the
+coalition learns of honest answers, whatever it tells to whom and in whatever order, is one sum of
+those of a set G of at least m − t = h honest sites; the proof is in docs/proofs.md, and needs what is
+refused here: terms whose threshold T has not 3(T − t) > 2(n − t), sets of fewer than m ≥ T dealers,
+a second set for the same question, and points that are not those of the one list of names that is in
+everybody's digest. h shares s of one scale add up to one discrete Laplace variable at ε and the terms'
+sensitivity (`privcal.privacy.shares`); that is why the scale comes from the terms and not from each
+site. What G's other members add is independent of this site's rows: so that sum is ε-private. ∎
+
+*Why refusals tell nothing.* SHARE refuses by the request, the policy, the ledger and the roster, before
+rows are looked at; `unavailable` after that is as it is for any answer. CHECK and OPEN look at no rows.
+Whether a box opens is known to whoever made it: HPKE lets nobody make a valid one from another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from privcal.checks import whole
+from privcal.crypto import canonical
+from privcal.crypto.canonical import from_base64
+from privcal.crypto.sealing import SUITES, check_public_key
+from privcal.crypto.signatures import check_signing
+from privcal.errors import InputError, Refused
+from privcal.privacy.policy import MAX_ROWS, SecureRules
+from privcal.privacy.sharing import PRIME, split
+from privcal.question import Question, check_name
+from privcal.secure.boxes import Box, deal_box, open_box, sealed_size
+from privcal.secure.keys import Keys, member
+from privcal.secure.members import Member, Members
+from privcal.secure.terms import Terms, read_terms
+from privcal.source import Source
+
+MAX_TERMS = 300_000
+"""Characters of the terms of a secure sum."""
+
+_OPENING = "privcal opening 1"
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What leaves a site in SHARE: a box for every site, by its name.
+
+    `ledger` is the random id of the ledger that was charged, `max_rows` the most rows that its
+    owner lets count, where there is such a bound.
+    """
+
+    boxes: dict[str, Box] = field(repr=False)
+    ledger: str
+    max_rows: int | None = None
+
+    def text(self) -> str:
+        """The one spelling: what the ledger keeps, and what is sent."""
+        return canonical.write(vars(self))
+
+
+def read_dealt(text: Any, terms: Terms) -> Dealt:
+    """What a site dealt on these terms, from its one spelling; InputError for whatever else it is.
+
+    Whether the boxes are signed is to be checked one by one (`privcal.secure.boxes.check_box`).
+    """
+    sizes = {sealed_size(terms, suite) for suite in SUITES}
+    # A name may need 12 characters for one, where it is not in ASCII.
+    names = sum(12 * len(site) for site in terms.sites)
+    facts = canonical.read(text, 1000 + names + len(terms.sites) * (2 * max(sizes) + 120))
+    if set(facts) != {"boxes", "ledger", "max_rows"}:
+        raise InputError("what was dealt has other parts")
+    if not isinstance(facts["boxes"], dict) or set(facts["boxes"]) != set(terms.sites):
+        raise InputError("what was dealt must be a box for every site")
+    boxes = {name: _read_box(facts["boxes"][name], sizes) for name in terms.sites}
+    if facts["max_rows"] is not None:
+        whole("max_rows", facts["max_rows"], 1, MAX_ROWS)
+    return Dealt(boxes, check_name("the ledger's id", facts["ledger"]), facts["max_rows"])
+
+
+def _read_box(box: Any, sizes: set[int]) -> Box:
+    if not isinstance(box, list) or len(box) != 2:
+        raise InputError("a box has two parts")
+    sealed, signature = box
+    if len(from_base64(sealed)) not in sizes:
+        raise InputError("a box is of another size")
+    from_base64(signature, 64)
+    return sealed, signature
+
+
+class Participant:
+    """A source that takes part in secure sums, with its keys and the roster that its owner accepted.
+
+    Parameters
+    ----------
+    name
+        Its name on the roster.
+    source
+        Its data, ledger and policy.
+    keys
+        Its private keys. Their public halves must be those on the roster.
+    members
+        Everybody on the roster.
+    rules
+        What is wanted of secure sums beside what the policy in the ledger says of them (`secure` of
+        `Policy`). Where neither says anything, all are refused.
+    """
+
+    def __init__(
+        self, name: str, source: Source, keys: Keys, members: Members, rules: SecureRules | None
+    ) -> None:
+        members = Members(dict(members.by_name))  # our own copy, and so our own digest
+        held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
+        if len(set(held)) < len(held):
+            raise InputError("two members of the roster have a key in common")
+        self.name, self.source, self.rules = name, source, rules
+        self._keys, self._members = keys, members
+        self._known = members.by_name.get(name) == member(keys)
+        self._sound: dict[str, bool] = {}
+
+    def offer(self, terms: Terms, questions: Sequence[Question], asker: str) -> str | None:
+        """The code with which this site would refuse one of these questions on these terms, or None.
+
+        Nothing is charged, and rows play no part. What they cost is reserved, as `Source.offer` does;
+        `terms` are those of any of them.
+        """
+        try:
+            terms = self._own_copy(terms, asker)
+            self._check_keys(terms)
+            self.source.agree(terms, asker, self.rules)
+        except Refused as refused:
+            return refused.code
+        return self.source.offer(questions, asker, alone=terms.alone, secure=self.rules)
+
+    def share(self, terms: Terms, asker: str) -> Dealt:
+        """Charge the question, and deal this site's noisy answer in boxes that nobody opens alone.
+
+        The same terms again give the same bytes again, free of charge.
+
+        Raises
+        ------
+        Refused
+            With a code; nothing was charged, unless it is `unavailable` or `lost`.
+        """
+        terms = self._own_copy(terms, asker)
+        self._check_keys(terms)
+
+        def deal(values: list[int]) -> str:
+            rows = split(values, terms.threshold, len(terms.sites))
+            boxes = {
+                site: deal_box(terms, self.name, site, row, self._members, self._keys)
+                for site, row in zip(terms.sites, rows, strict=True)
+            }
+            return Dealt(boxes, self.source.ledger.id, self.source.max_rows).text()
+
+        return read_dealt(self.source.share(terms, asker, deal, self.rules), terms)
+
+    def check(self, terms: Terms, asker: str, boxes: Mapping[str, Box]) -> tuple[str, ...]:
+        """The dealers, of those whose boxes for this site are given, whose box is bad.
+
+        Free, and nothing is remembered. It tells of the boxes what their dealers could know.
+        """
+        terms = self._own_copy(terms, asker)
+        self.source.agree(terms, asker, self.rules)
+        opened = {name: self._opened(terms, name, box) for name, box in self._given(terms, boxes)}
+        return tuple(name for name, numbers in opened.items() if numbers is None)
+
+    def open(self, terms: Terms, asker: str, boxes: Mapping[str, Box]) -> list[int]:
+        """The sum of the numbers that these dealers dealt for this site, modulo the prime.
+
+        One set of dealers for each question, for ever: the ledger has it before the numbers leave.
+        The same set again gives the same numbers; another is refused (`opened`). So is a set with
+        a box that does not open: a site never goes on without one of those it was given.
+        """
+        terms = self._own_copy(terms, asker)
+        self.source.agree(terms, asker, self.rules)
+        given = self._given(terms, boxes)
+        if len(given) < terms.needed:
+            raise Refused("terms")
+
+        def total() -> list[int]:
+            dealt = [self._opened(terms, dealer, box) for dealer, box in given]
+            rows = [numbers for numbers in dealt if numbers is not None]
+            if len(rows) < len(given):
+                raise Refused("bad_request")
+            return [sum(column) % PRIME for column in zip(*rows, strict=True)]
+
+        names = canonical.write([_OPENING, terms.digest, [dealer for dealer, _ in given]])
+        digest = hashlib.sha256(names.encode("ascii")).hexdigest()
+        return self.source.ledger.open_once(terms.question, asker, digest, total)
+
+    def _own_copy(self, terms: Terms, asker: str) -> Terms:
+        """The terms as our own copy; Refused unless they are this asker's and go by our roster."""
+        try:
+            terms = read_terms(terms.text, MAX_TERMS)
+        except (ValueError, TypeError, AttributeError) as error:  # it may be no terms at all
+            raise Refused("bad_request") from error
+        if terms.asker != asker:
+            raise Refused("bad_request")
+        if terms.roster != self._members.digest or not self._known:
+            raise Refused("roster")
+        if self.name not in terms.sites or not self._members.by_name.keys() >= set(terms.sites):
+            raise Refused("roster")
+        group = self._members.grouped(terms.groups)
+        if any(group[site] != terms.group for site in terms.sites):
+            raise Refused("terms")
+        return terms
+
+    def _check_keys(self, terms: Terms) -> None:
+        """Refused where nothing can be sealed for a site: that must be known before the charge."""
+        for site in terms.sites:
+            if site not in self._sound:
+                self._sound[site] = _sound(self._members.by_name[site])
+        if not all(self._sound[site] for site in terms.sites):
+            raise Refused("roster")
+
+    def _given(self, terms: Terms, boxes: Mapping[str, Box]) -> list[tuple[str, Any]]:
+        """The boxes by their dealers' names, sorted; Refused unless all of these are asked."""
+        if not isinstance(boxes, Mapping) or not set(terms.sites) >= set(boxes):
+            raise Refused("bad_request")
+        return [(name, boxes[name]) for name in terms.sites if name in boxes]
+
+    def _opened(self, terms: Terms, dealer: str, box: Any) -> list[int] | None:
+        """The numbers that a dealer dealt for this site; None where the box is bad."""
+        try:
+            return open_box(terms, dealer, self.name, box, self._members, self._keys)
+        except ValueError:
+            return None
+
+
+def _sound(keys: Member) -> bool:
+    """Whether something can be sealed for these keys, and nobody else can sign for them."""
+    try:
+        check_public_key(keys.sealing)
+        check_signing(keys.signing)
+    except InputError:
+        return False
+    return True
