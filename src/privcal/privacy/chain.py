@@ -91,6 +91,22 @@ class Entry:
     time: str
     answered: bool
 
+    @property
+    def asked(self) -> bool:
+        """Whether it is a question that was charged, in a secure sum or outside."""
+        return self.kind in (CHARGE, SHARE)
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """The query of a question that was charged, by its parts."""
+        facts: dict[str, Any] = json.loads(self.what)
+        return facts["query"] if self.kind == SHARE else facts
+
+    @property
+    def about(self) -> Key | None:
+        """The key of the question that was charged, or that an opening is about; None for the owner's."""
+        return Key(*json.loads(self.what)) if self.kind == OPENING else self.key
+
     @classmethod
     def of(cls, row: sqlite3.Row) -> Entry:
         """The entry in a row of the table."""
