@@ -81,7 +81,9 @@ def test_without_noise_the_sums_open_to_the_exact_total(monkeypatch: pytest.Monk
     dealt = sites.share(terms)
     for name, site in sites.sites.items():
         assert site.check(terms, "acme", boxes_for(name, dealt)) == ()
-    opened = combine(sites.open(terms, dealt), terms.threshold)
+    sums = sites.open(terms, dealt)
+    assert all(0 <= value < PRIME for numbers in sums.values() for value in numbers)
+    opened = combine(sums, terms.threshold)
     assert opened is not None
     assert opened.values == exact(sites, terms)
     assert not opened.wrong
@@ -319,6 +321,48 @@ def on_disk(folder: Path, count: int = 4) -> tuple[Participant, Terms]:
     return site, replace(sites.terms(), roster=members.digest)
 
 
+def test_rows_beyond_the_declared_number_are_cut_off_before_the_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_noise(monkeypatch)
+    sites = hospitals(4)
+    source = sites.sites["h00"].source
+    source.max_rows = 2
+    seen: list[int] = []
+    source.share(sites.terms(), "acme", lambda values: seen.extend(values) or "dealt")  # type: ignore[func-returns-value]
+    whole = random_scores(20, seed=0)
+    counts = CellHistogram(bins=3).contributions(whole).sum(6)
+    assert seen == [min(int(count), 2 * GRID) for count in counts]
+    assert max(counts) > 2 * GRID
+
+
+def test_whoever_has_used_up_their_own_budget_counts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_noise(monkeypatch)
+    person = [f"p{row}" for row in range(20)]
+    policy = Policy(epsilon=0.8, budget="person", secure=RULES)
+    rows = [random_scores(20, seed=k, person=person) for k in range(4)]
+    sites = hospitals(4, scores=rows, policy=policy)
+    source = sites.sites["h00"].source
+    seen: list[list[int]] = []
+    for campaign in ("spring", "autumn"):
+        terms = sites.terms(about(campaign=campaign))
+        source.share(terms, "acme", lambda values: seen.append(values) or "dealt")  # type: ignore[func-returns-value]
+    assert sum(seen[0]) == 20 * GRID
+    assert sum(seen[1]) == 0
+
+
+def test_what_was_dealt_of_one_model_is_not_given_for_another() -> None:
+    rows = [random_scores(20, seed=k, model="v1") for k in range(4)]
+    sites = hospitals(4, scores=rows)
+    site, terms = sites.sites["h00"], sites.terms()  # about whichever model there is
+    site.share(terms, "acme")
+    other = Source(random_scores(20, model="v2"), ledger=site.source.ledger)
+    again = Participant("h00", other, sites.keys["h00"], sites.members, None)
+    assert code(lambda: again.share(terms, "acme")) == "id_conflict"
+
+
 # --- terms ----------------------------------------------------------------------------------
 
 
@@ -429,6 +473,18 @@ def test_rules_given_are_enough_where_the_policy_says_nothing() -> None:
     site = Participant("h00", source, keys, sites.members, SecureRules(1))
     assert site.offer(sites.terms(), [about()], "acme") is None
     site.share(sites.terms(), "acme")
+
+
+def test_rules_given_let_nobody_learn_more_than_the_total_of_an_owner_who_says_nothing(
+    tmp_path: Path,
+) -> None:
+    site, terms = on_disk(tmp_path)
+    site.source.ledger.set_policy(Policy(epsilon=2.0))
+    given = Participant("h00", site.source, site._keys, site._members, SecureRules(1))
+    assert given.offer(terms, [terms.question], "acme") == "over_budget"  # 10 times 0.5
+    assert code(lambda: given.share(terms, "acme")) == "over_budget"
+    given.share(replace(terms, question=about(epsilon=0.2)), "acme")
+    assert site.source.ledger.nano_alone == 2_000_000_000
 
 
 def test_an_owner_who_changes_the_rules_is_heard_at_once() -> None:
