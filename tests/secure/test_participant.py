@@ -298,7 +298,8 @@ def test_nothing_plain_is_stored_or_logged(
         return rows
 
     monkeypatch.setattr(participant, "split", spied)
-    site, terms = on_disk(tmp_path)
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
     dealt = site.share(terms, "acme")
     stored = (tmp_path / "h00.db").read_bytes()
     texts = [dealt.text(), repr(dealt), repr(site), caplog.text, stored.decode("latin-1")]
@@ -308,17 +309,6 @@ def test_nothing_plain_is_stored_or_logged(
             assert not any(str(value) in text for text in texts)
             assert binary not in stored
             assert to_base64(binary)[:20] not in texts[0]
-
-
-def on_disk(folder: Path, count: int = 4) -> tuple[Participant, Terms]:
-    """The first of some sites, with its ledger in a file."""
-    sites = hospitals(count)
-    path, policy = folder / "h00.db", Policy(epsilon=2.0, secure=RULES)
-    ledger = Ledger.create(path, policy, unit="row", marks=folder / "marks.db")
-    keys = local_keys(ledger)
-    members = Members({**sites.members.by_name, "h00": member(keys)})
-    site = Participant("h00", Source(random_scores(20), ledger=ledger), keys, members, None)
-    return site, replace(sites.terms(), roster=members.digest)
 
 
 def test_rows_beyond_the_declared_number_are_cut_off_before_the_noise(
@@ -478,9 +468,10 @@ def test_rules_given_are_enough_where_the_policy_says_nothing() -> None:
 def test_rules_given_let_nobody_learn_more_than_the_total_of_an_owner_who_says_nothing(
     tmp_path: Path,
 ) -> None:
-    site, terms = on_disk(tmp_path)
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
     site.source.ledger.set_policy(Policy(epsilon=2.0))
-    given = Participant("h00", site.source, site._keys, site._members, SecureRules(1))
+    given = Participant("h00", site.source, sites.keys["h00"], sites.members, SecureRules(1))
     assert given.offer(terms, [terms.question], "acme") == "over_budget"  # 10 times 0.5
     assert code(lambda: given.share(terms, "acme")) == "over_budget"
     given.share(replace(terms, question=about(epsilon=0.2)), "acme")
@@ -769,28 +760,19 @@ def test_what_was_shared_for_one_asker_opens_for_no_other() -> None:
 
 
 def test_a_reconciled_ledger_opens_nothing_that_was_sealed_before(tmp_path: Path) -> None:
-    site, terms = on_disk(tmp_path)
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
     dealt = site.share(terms, "acme")
     site.source.ledger.reconcile()
     keys = local_keys(site.source.ledger)
-    again = Participant("h00", site.source, keys, site._members, None)
+    again = Participant("h00", site.source, keys, sites.members, None)
     assert code(lambda: again.check(terms, "acme", {"h00": dealt.boxes["h00"]})) == "roster"
 
 
 def test_a_copy_from_between_share_and_open_is_noticed(tmp_path: Path) -> None:
-    site, terms = on_disk(tmp_path)
-    others = hospitals(4)
-    keys = {**others.keys, "h00": site._keys}
-    dealt = {"h00": site.share(terms, "acme")}
-    # The roster has the others' keys of `on_disk`, which are gone: they deal with a roster of ours.
-    members = Members({name: member(each) for name, each in keys.items()})
-    site = Participant("h00", site.source, site._keys, members, None)
-    terms = replace(terms, roster=members.digest, question=about(campaign="autumn"))
-    sites = {
-        name: Participant(name, others.sites[name].source, keys[name], members, None)
-        for name in ("h01", "h02", "h03")
-    }
-    dealt = {name: each.share(terms, "acme") for name, each in {"h00": site, **sites}.items()}
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
+    dealt = sites.share(terms)
     copy = (tmp_path / "h00.db").read_bytes()
     site.open(terms, "acme", boxes_for("h00", dealt))
     (tmp_path / "h00.db").write_bytes(copy)
@@ -838,22 +820,50 @@ def test_threads_that_open_different_sets_at_once_get_one() -> None:
     assert sorted(map(str, got)).count("opened") == len(sets) - 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_copy_in_memory_opens_nothing() -> None:
-    sites, terms, dealt = fresh()
-    site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
+def in_a_fork(ask: Callable[[], Any]) -> Callable[[], str]:
+    """A copy of this process begins to ask; what comes of it, a value or a code, is to be waited for."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            site.open(terms, "acme", boxes)
-            os.write(write, b"opened")
+            os.write(write, str(ask()).encode())
         except Refused as refused:
             os.write(write, refused.code.encode())
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 100) == b"unavailable"
+    os.close(write)
+
+    def result() -> str:
+        os.waitpid(child, 0)
+        with os.fdopen(read, "rb") as pipe:
+            return pipe.read().decode()
+
+    return result
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@forks
+def test_a_forked_copy_in_memory_opens_nothing() -> None:
+    sites, terms, dealt = fresh()
+    site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
+    assert in_a_fork(lambda: site.open(terms, "acme", boxes))() == "unavailable"
+
+
+@forks
+def test_processes_that_open_different_sets_at_once_get_one(tmp_path: Path) -> None:
+    sites = hospitals(6, folder=tmp_path)
+    terms = sites.terms()
+    site, boxes = sites.sites["h00"], boxes_for("h00", sites.share(terms))
+    sets = [{k: v for k, v in boxes.items() if k != left} for left in ("h03", "h04", "h05")]
+    asked = [in_a_fork(partial(site.open, terms, "acme", each)) for each in sets]
+    got = [result() for result in asked]
+    assert got.count("opened") == 2
+    [shown] = {each for each in got if each != "opened"}
+    again = [in_a_fork(partial(site.open, terms, "acme", each))() for each in sets]
+    assert again == got
+    assert shown.startswith("[")
 
 
 # --- what is dealt, as text -----------------------------------------------------------------
