@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from privcal.campaign import Unusable
 from privcal.crypto.sealing import SealingKey
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.calibrator.link import Link
@@ -24,7 +23,7 @@ from privcal.federation.shared.messages import (
     open_reply,
 )
 from privcal.federation.shared.roster import Card, stored_roster
-from privcal.panels import typical_rows
+from privcal.panels import Unusable, typical_rows
 from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
-from privcal.campaign import Unusable
 from privcal.crypto.sealing import SealingKey
 from privcal.federation.calibrator.panel import Sites
 from privcal.federation.shared.messages import Reply
+from privcal.panels import Unusable
 from privcal.privacy.policy import SecureRules
 from privcal.question import Question
 from privcal.secure.boxes import Box
