@@ -56,6 +56,20 @@ def way_to(federation: Federation, who: str = ANN, timeout: int = 60) -> Iterato
         yield way
 
 
+@contextlib.contextmanager
+def stopped(federation: Federation, name: str) -> Iterator[None]:
+    """While all processes of a site stand still."""
+    pids = [pid for pid, _ in processes._processes([federation.kits.resolve() / name])]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
 def spent_since(federation: Federation, before: dict[str, int]) -> dict[str, int]:
     return {name: nano - before[name] for name, nano in federation.spent().items()}
 
@@ -95,29 +109,26 @@ def test_a_campaign_in_secure_sums_finds_what_it_should_and_charges_each_site_on
     assert spent_since(secure_federation, before) == dict.fromkeys(NAMES, round_nano(EPSILON))
 
 
-def test_a_site_whose_budget_is_full_and_one_that_is_late_are_left_out(
+def test_a_site_whose_budget_is_full_or_that_is_slow_from_the_start_is_left_out(
     secure_federation: Federation, tmp_path: Path
 ) -> None:
-    """Four of five must answer; five minus one that refuses is four, and then all of them must."""
-    federation, out = secure_federation, tmp_path / "map.json"
-    before = federation.spent()
+    federation = secure_federation
+
+    def without(name: str, *more: object) -> str:
+        before, out = federation.spent(), tmp_path / f"without {name}.json"
+        command = ("--aggregation", "secure", *more)
+        said = finished(federation.calibrate(out, *command, epsilon=EPSILON))
+        four = tuple(other for other in NAMES if other != name)
+        found = privcal.load_map(out).temperature
+        assert found == pytest.approx(expected_temperature(federation, four), abs=0.02)
+        paid = {**dict.fromkeys(four, round_nano(EPSILON)), name: 0}
+        assert spent_since(federation, before) == paid
+        return said
+
+    with federation.policy("site-4", secure=rules(epsilon_alone=9 * EPSILON)):
+        assert "over_budget" in without("site-4"), "all others together might learn ten times ε"
     with federation.settings("site-5", delay="60.0"):
-        federation.calibrate(
-            out, "--aggregation", "secure", "--site-timeout", 15, epsilon=EPSILON
-        ).communicate(timeout=240)
-    after = spent_since(federation, before)
-    assert after["site-1"] in (0, round_nano(EPSILON))
-    before, out = federation.spent(), tmp_path / "full.json"
-    with federation.policy("site-4", epsilon=1.0):
-        said = finished(federation.calibrate(out, "--aggregation", "secure", epsilon=EPSILON))
-    assert "over_budget" in said
-    four = tuple(name for name in NAMES if name != "site-4")
-    found = privcal.load_map(out)
-    assert found.temperature == pytest.approx(expected_temperature(federation, four), abs=0.02)
-    assert spent_since(federation, before) == {
-        **dict.fromkeys(four, round_nano(EPSILON)),
-        "site-4": 0,
-    }
+        assert "does not say what it wants" in without("site-5", "--site-timeout", 15)
 
 
 def test_a_calibrator_killed_between_share_and_open_resumes_and_nobody_pays_twice(
@@ -159,15 +170,13 @@ def test_a_site_killed_after_share_and_one_killed_while_it_opens(
         other = agreed(way, NAMES, "killed while it opens")
         federation.up("site-5")
         dealt_again = shared(way, other)
-        pids = [pid for pid, _ in processes._processes([federation.kits.resolve() / "site-5"])]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
         boxes = boxes_of(dealt_again, ["site-5"])
         got: dict[str, Any] = {}
-        asking = threading.Thread(target=lambda: got.update(codes(way.open(other, boxes))))
-        asking.start()
-        asking.join(2.0)
-        federation.kill("site-5")
+        with stopped(federation, "site-5"):  # the request comes, and nothing happens yet
+            asking = threading.Thread(target=lambda: got.update(codes(way.open(other, boxes))))
+            asking.start()
+            asking.join(2.0)
+            federation.kill("site-5")
         asking.join()
         assert got == {"site-5": "late"}
     federation.up("site-5")
@@ -180,6 +189,26 @@ def test_a_site_killed_after_share_and_one_killed_while_it_opens(
             exact(federation.kits, NAMES, other.question), abs=0.01
         )
     assert spent_since(federation, spent) == dict.fromkeys(NAMES, round_nano(EPSILON))
+
+
+def test_a_site_that_is_late_at_share_is_paid_for_and_may_open_but_not_join(
+    secure_federation: Federation,
+) -> None:
+    federation = secure_federation
+    four, before = NAMES[:4], federation.spent()
+    with way_to(federation, timeout=8) as way:
+        terms = agreed(way, NAMES, "late")
+        with stopped(federation, "site-5"):
+            dealt: dict[str, Any] = dict(way.share(terms, NAMES))
+            assert codes(iter([("site-5", dealt.pop("site-5"))])) == {"site-5": "late"}
+            parts = codes(way.open(terms, boxes_of(dealt, four)))
+        total = opened(terms, parts)
+        assert total == pytest.approx(exact(federation.kits, four, terms.question), abs=0.01)
+        dealt |= shared(way, terms, ["site-5"])
+        assert set(codes(way.open(terms, boxes_of(dealt, four))).values()) == {"opened"}
+        late = codes(way.open(terms, boxes_of(dealt, ["site-5"], four)))
+        assert opened(terms, {**parts, **late}) == total
+    assert spent_since(federation, before) == dict.fromkeys(NAMES, round_nano(EPSILON))
 
 
 def test_a_server_restarted_between_share_and_open_carries_on(
