@@ -34,6 +34,7 @@ from tests.support.secure_sums import (
     exact,
     exchange_rosters,
     opened,
+    rules,
     shared,
     summed,
 )
