@@ -100,6 +100,7 @@ INSIDE = {
     ],
     "pages": [["html", "scales", "charts"], ["tables", "shell"], ["drawing"], ["figures"]],
     "simulate": [
+        ["aggregation"],
         ["answers", "archive", "measure", "streams", "variants"],
         ["population", "ranks", "unlike"],
         ["bins", "curves", "temperatures"],

@@ -65,7 +65,7 @@ def test_results_have_the_columns_people_rely_on(archive: Path, grid: str) -> No
     assert found.columns == [
         "dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon",
         "method", "trials", "ece_mean", "ece_se", "brier_mean",
-        "aurc_mean", "brier_se", "aurc_se", "skew",
+        "aurc_mean", "brier_se", "aurc_se", "skew", "aggregation",
     ]  # fmt: skip
     assert found["dataset"].unique().to_list() == ["tiny"]
     assert found["severity"].unique().to_list() == [3]

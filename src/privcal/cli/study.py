@@ -48,6 +48,13 @@ def run(
     public_rows: Annotated[
         int, typer.Option(help="Rows of `clean` set aside, for methods that have a use for them.")
     ] = 0,
+    aggregation: Annotated[
+        str,
+        typer.Option(
+            help="each: every source adds its own noise; secure: only sums over all are opened; "
+            "both: the one beside the other."
+        ),
+    ] = "each",
     jobs: Annotated[
         int | None, typer.Option(help="Processes; by default one for each core.")
     ] = None,
@@ -69,6 +76,8 @@ def run(
     `privcal study run tiny/part*.npz --grid cifar --out tiny-study`
 
     `privcal study run --grid heterogeneous --public-rows 2000 --out unlike`
+
+    `privcal study run --methods sketch,acc-t --aggregation both --out secure`
     """
     from privcal.simulate.archive import read_archive
     from privcal.study.paper.match import grid_for
@@ -107,6 +116,7 @@ def run(
             trials=trials,
             seed=seed,
             public_rows=public_rows,
+            aggregation=aggregation,
             jobs=jobs,
             out=out,
             keep_trials=keep_trials,

@@ -41,6 +41,7 @@ class Series:
     look: int = 0
     """Its colour and its mark."""
     dashed: bool = False
+    dotted: bool = False
     strong: bool = False
     """Drawn thicker: what the page is about."""
     marked: bool = True

@@ -197,7 +197,7 @@ function spread(series, across, up) {
 }
 
 function look(series) {
-  return ["series", series.kind, `look${series.look % LOOKS}`, series.dashed && "dashed", series.strong && "strong"]
+  return ["series", series.kind, `look${series.look % LOOKS}`, series.dashed && "dashed", series.dotted && "dotted", series.strong && "strong"]
     .filter(Boolean).join(" ");
 }
 

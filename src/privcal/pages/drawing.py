@@ -201,7 +201,8 @@ def _spread(series: Series, lows: Bound, highs: Bound, across: Scale, up: Scale)
 def look(series: Series) -> str:
     """The classes that the style sheet knows."""
     named = ["series", series.kind, f"look{series.look % LOOKS}"]
-    return " ".join([*named, *["dashed"] * series.dashed, *["strong"] * series.strong])
+    named += [kind for kind in ("dashed", "dotted", "strong") if getattr(series, kind)]
+    return " ".join(named)
 
 
 def _bar(xs: Sequence[float], across: Scale) -> float:

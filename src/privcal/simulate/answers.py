@@ -2,8 +2,10 @@
 
 The methods are those of a real calibration; the sums are the very integers that a Source would add
 up (`Query.contributions`). The noise of the average of d sources is drawn at once: a sum of d
-Laplace variables is a difference of two Gamma(d) variables. This is ordinary seeded noise: what is
-simulated is not a Source, protects nobody, and cannot be mistaken for one. Simulated sources do not
+Laplace variables is a difference of two Gamma(d) variables, and d of h shares that make one Laplace
+variable (`privcal.privacy.shares`, on a grid that is fine beside the noise) add up to a difference
+of two Gamma(d/h) variables. This is ordinary seeded noise: what is simulated is not a Source,
+protects nobody, and cannot be mistaken for one. Simulated sources all answer, they do not
 lie, and nothing is left out of their averages as implausible (see `privcal.plausible`): a real
 calibration leaves out honest sources so seldom that it makes no difference.
 """
@@ -12,19 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from privcal.errors import InputError
 from privcal.maps import Map
 from privcal.methods.base import Ask, Batch, History, Method, drive
 from privcal.privacy.epsilon import MAX_EPSILON, NANO, to_nano
+from privcal.privacy.laws import NoiseLaw
 from privcal.queries import GRID, Query
 from privcal.scores import BoolArray, FloatArray, Scores
 from privcal.sketch.reader import SketchReader
-
-Noise = Literal["each source"]
-"""Who adds noise. (A sum under encryption would need that of one source only.)"""
 
 
 class PrivateRows(Protocol):
@@ -43,27 +44,29 @@ def run(
     sources: int,
     epsilon: float,
     rng: np.random.Generator,
-    noise: Noise = "each source",
+    noise: NoiseLaw | None = None,
     rows_per_source: float | None = None,
 ) -> Sequence[Map]:
     """The map of every trial. An infinite ε is none: the same method without noise.
 
+    `noise` is the law of the noise, by default that of sources which each add their own.
     `rows_per_source` is what the method is told of the sources' size; it may be none or wrong.
     """
+    law = noise or NoiseLaw()
     noisy = math.isfinite(epsilon)
     # A method that reckons with noise is told that there is next to none.
     nano = to_nano(epsilon if noisy else MAX_EPSILON)
-    history = History(sources=sources)
+    history = History(sources=sources, noise=law)
 
     def answer(asks: Sequence[Ask]) -> History:
         for ask in asks:
             average = rows.sums(ask) / (GRID * sources)
             if noisy:
-                average += average_noise(rng, sources, ask, average.shape, noise)
+                average += average_noise(rng, sources, ask, average.shape, law)
             history.append(average)
         return history
 
-    batch = Batch(rows.trials, nano, rng, sources=sources, rows_per_source=rows_per_source)
+    batch = Batch(rows.trials, nano, rng, law, sources, rows_per_source)
     return drive(method.run(batch), answer)
 
 
@@ -84,17 +87,25 @@ def average_noise(
     sources: int,
     ask: Ask,
     shape: tuple[int, ...],
-    noise: Noise = "each source",
+    noise: NoiseLaw | None = None,
 ) -> FloatArray:
     """The noise in the average of `sources` answers, in the units of the question."""
-    scale = ask.query.bound / GRID * NANO / ask.nano_epsilon
-    gamma = rng.standard_gamma(noises(sources, noise), (2, *shape))
-    return np.asarray((gamma[0] - gamma[1]) * (scale / sources))
+    law = noise or NoiseLaw()
+    if law.groups > 1:
+        raise InputError("simulated sources are summed all together, not in groups")
+    scale = law.rows_per_person * ask.query.bound / GRID * NANO / ask.nano_epsilon
+    total = np.zeros(shape)
+    for laplaces, multiple in _laplaces(sources, law):
+        gamma = rng.standard_gamma(laplaces, (2, *shape))
+        total += (gamma[0] - gamma[1]) * (scale / multiple / sources)
+    return total
 
 
-def noises(sources: int, noise: Noise = "each source") -> int:
-    """The number of independent Laplace variables in the sum of all answers."""
-    return {"each source": sources}[noise]
+def _laplaces(sources: int, noise: NoiseLaw) -> list[tuple[float, float]]:
+    """What the sum of all noise consists of: how many Laplace variables, at how many times the ε."""
+    if noise.honest is None or noise.alone is None:
+        return [(sources, 1)]
+    return [(sources / noise.honest, 1), (sources, noise.alone)]
 
 
 def by_temperature(

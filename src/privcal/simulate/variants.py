@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcal import methods
-from privcal.checks import whole
+from privcal.checks import known, whole
 from privcal.methods.options import written
+from privcal.simulate.aggregation import AGGREGATIONS, EACH
 
 UNCALIBRATED = "uncalibrated"
 ONE_SOURCE = "one-source"
@@ -15,22 +16,31 @@ ONE_SOURCE_ECE = "one-source-ece"
 """The paper's "one source", as far as its figures tell (see `privcal.simulate.first_source`)."""
 PUBLIC = "public"
 """The option through which a method is given public rows."""
+AGGREGATION = "aggregation"
+"""What a variant's name calls its aggregation, as if that were an option."""
 
 
 @dataclass(frozen=True)
 class Variant:
     """A method with its options; `str` of it is its name in tables, figures and files.
 
+    `aggregation` says how its sources' answers are put together (`privcal.simulate.aggregation`).
+
     >>> str(Variant("acc-t", (("bounds", (0.5, 6.0)), ("iterations", 4))))
     'acc-t(bounds=0.5,6, iterations=4)'
+    >>> str(Variant("sketch", aggregation="secure"))
+    'sketch(aggregation=secure)'
     """
 
     method: str
     options: tuple[tuple[str, Any], ...] = ()
+    aggregation: str = EACH
 
     def __str__(self) -> str:
-        inner = ", ".join(f"{name}={written(value)}" for name, value in self.options)
-        return f"{self.method}({inner})" if inner else self.method
+        said = [f"{name}={written(value)}" for name, value in self.options]
+        if self.aggregation != EACH:
+            said.append(f"{AGGREGATION}={self.aggregation}")
+        return f"{self.method}({', '.join(said)})" if said else self.method
 
     @classmethod
     def read(cls, text: str) -> Variant:
@@ -50,13 +60,15 @@ class Variant:
                 options[-1] += f",{part}"  # a comma within a value
             else:
                 options.append(part)
-        public = [option for option in options if option.partition("=")[0].strip() == PUBLIC]
-        given = methods.parse_options(method, [o for o in options if o not in public])
+        public = [option for option in options if _name(option) == PUBLIC]
+        summed = [option for option in options if _name(option) == AGGREGATION]
+        given = methods.parse_options(method, [o for o in options if o not in public + summed])
         if public and takes_public(method):  # of rows, a text can say only how many
-            given[PUBLIC] = whole("public", _number(public[-1].partition("=")[2].strip()), 1)
+            given[PUBLIC] = whole("public", _number(_text(public[-1])), 1)
         elif public:
             methods.parse_options(method, public)  # says what is wrong
-        return cls(method, tuple(given.items()))
+        aggregation = known("aggregation", _text(summed[-1]), AGGREGATIONS) if summed else EACH
+        return cls(method, tuple(given.items()), aggregation)
 
     @property
     def names(self) -> list[str]:
@@ -85,6 +97,14 @@ def with_public(method: str, rows: int) -> Variant:
 def takes_public(method: str) -> bool:
     """Whether a registered method has a use for public rows."""
     return methods.find(method).takes_public
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0].strip()
+
+
+def _text(option: str) -> str:
+    return option.partition("=")[2].strip()
 
 
 def _number(text: str) -> int | str:

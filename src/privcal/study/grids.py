@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from privcal.errors import InputError
 from privcal.methods.base import Method
 from privcal.methods.search import PAPERS_SEARCH, TemperatureSearch
 from privcal.privacy.epsilon import to_nano
+from privcal.simulate.aggregation import EACH, aggregations, noise_law
 from privcal.simulate.variants import (
     ONE_SOURCE,
     ONE_SOURCE_ECE,
@@ -120,7 +121,10 @@ def make(variant: Variant, **more: Any) -> Method:
 
 
 def is_usual(variant: Variant) -> bool:
-    """Whether its options are those that a study gives the method anyway."""
+    """Whether its options are those that a study gives the method anyway, and each source answers
+    by itself."""
+    if variant.aggregation != EACH:
+        return False
     if not variant.options:
         return True
     try:
@@ -151,7 +155,7 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
         chosen.append(Variant(name))
         if public_rows and name not in OWN_FITS and takes_public(name):
             chosen.append(with_public(name, public_rows))
-    with_options = [variant for variant in dict.fromkeys(named) if variant.options]
+    with_options = [v for v in dict.fromkeys(named) if v.options or v.aggregation != EACH]
     for variant in with_options:
         if variant.public_rows not in (None, public_rows):
             raise InputError(
@@ -161,6 +165,29 @@ def variants(grid: str, names: Sequence[str] | None, public_rows: int = 0) -> li
         if variant.public_rows is None:
             make(variant)  # whatever is wrong with its options is said now
     return chosen + with_options
+
+
+def aggregated(
+    chosen: Sequence[Variant], aggregation: str, grid: str, settings: Sequence[Setting]
+) -> list[Variant]:
+    """The variants with `each`, `secure` or `both` aggregations.
+
+    Those that ask nobody have none, and one that is named with its own keeps that.
+    """
+    both = aggregations(aggregation)
+    if grid == FACTORS and both != (EACH,):
+        raise InputError("the grid factors is about the paper's own setting, without secure sums")
+    found: dict[Variant, None] = {}
+    for variant in chosen:
+        asks = variant.method not in (UNCALIBRATED, *OWN_FITS)
+        fixed = not asks or variant.aggregation != EACH
+        found |= dict.fromkeys(
+            [variant] if fixed else [replace(variant, aggregation=a) for a in both]
+        )
+    for summed in {variant.aggregation for variant in found}:
+        for setting in settings:
+            noise_law(summed, setting.sources)  # says where there are too few sources
+    return list(found)
 
 
 def read_grid(name: str) -> list[Setting]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from privcal.errors import InputError
 from privcal.scores import FloatArray
+from privcal.simulate.aggregation import ASSUMED, SECURE
 from privcal.simulate.archive import CLEAN
 from privcal.simulate.unlike import MIXED
-from privcal.simulate.variants import Variant
+from privcal.simulate.variants import AGGREGATION, Variant
 from privcal.study.grids import FACTORS, HETEROGENEOUS, SWEEPS, Setting, is_usual
 from privcal.study.paper.match import Differs, made_here, match_data, match_study, stated_severity
 from privcal.study.paper.reported import METHODS, Reported
@@ -95,6 +96,12 @@ class Results:
         """The variants that were run: the paper's methods first, in its order, then the others as they come."""
         first = [v for v in METHODS if v in self.given]
         return first + [v for v in dict.fromkeys(self.given) if v not in first]
+
+    @property
+    def secure(self) -> str:
+        """What is meant by secure sums, in a sentence, where there are any."""
+        summed = any(variant.aggregation == SECURE for variant in self.given)
+        return f"{AGGREGATION}={SECURE}: {ASSUMED}." if summed else ""
 
     @property
     def is_factors(self) -> bool:

@@ -15,6 +15,7 @@ from privcal.checks import known, whole
 from privcal.errors import InputError
 from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
+from privcal.simulate.aggregation import EACH, noise_law
 from privcal.simulate.archive import CLEAN, Archive, read_archive
 from privcal.simulate.first_source import search_first_source
 from privcal.simulate.measure import Measured, measure
@@ -29,6 +30,7 @@ from privcal.study.grids import (
     HETEROGENEOUS,
     OWN_FITS,
     Setting,
+    aggregated,
     make,
     most_rows,
     read_grid,
@@ -67,6 +69,7 @@ def run(
     trials: int = 500,
     seed: int = 0,
     public_rows: int = 0,
+    aggregation: str = EACH,
     jobs: int | None = None,
     out: str | Path | None = None,
     keep_trials: bool = False,
@@ -91,6 +94,11 @@ def run(
     public_rows
         So many rows of `clean` are set aside, the same for all shifts: never private, never
         tested on. Methods with an option `public` run without them and, once more, with them.
+    aggregation
+        `each`: every source adds its own noise. `secure`: only sums over all sources are opened,
+        with the noise of such a sum under the usual terms (see `privcal.simulate.aggregation`).
+        `both`: the one beside the other, where methods with secure sums are called as
+        `sketch(aggregation=secure)`.
     jobs
         Processes; by default one for each core. The numbers do not depend on it. A script that
         calls this with more than one does so under `if __name__ == "__main__":`.
@@ -115,7 +123,7 @@ def run(
         whole("jobs", jobs, 1)
     settings = read_grid(grid)
     _check_rows(public_rows, archive, grid, settings)
-    chosen = variants(grid, methods, public_rows)
+    chosen = aggregated(variants(grid, methods, public_rows), aggregation, grid, settings)
     config = Config(
         archive.dataset,
         archive.severity,
@@ -234,6 +242,7 @@ def _run(
             setting.sources,
             setting.epsilon,
             rng,
+            noise_law(variant.aggregation, setting.sources),
             rows_per_source=setting.samples,
         )
         measured[setting] = measure(maps, split)

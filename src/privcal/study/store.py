@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from privcal.errors import InputError
 from privcal.files import replacing
+from privcal.simulate.aggregation import EACH
 from privcal.simulate.measure import Measured
 from privcal.simulate.variants import Variant, with_public
 from privcal.study.exact import EXACT
@@ -25,6 +26,7 @@ VERSION = 3
 COLUMNS = (
     *("dataset", "shift", "severity", "sweep", "sources", "samples", "epsilon", "method", "trials"),
     *("ece_mean", "ece_se", "brier_mean", "aurc_mean", "brier_se", "aurc_se", "skew"),
+    "aggregation",
 )
 EXACT_COLUMNS = (
     *("shift", "method", "halves", "accuracy"),
@@ -126,7 +128,7 @@ class StudyFolder:
         if exact:
             tables["exact"] = pl.DataFrame(exact, infer_schema_length=None)
         if self.keep_trials:
-            keep = (*COLUMNS[:8], "skew")
+            keep = (*COLUMNS[:8], "skew", "aggregation")
             tables["trials"] = (
                 frame.with_columns(trial=pl.int_ranges(pl.col("trials")))
                 .select(*keep, "trial", *Measured._fields)
@@ -150,7 +152,7 @@ def in_order(rows: list[dict[str, Any]], config: Config) -> pl.DataFrame:
     shifts = {s: i for i, s in enumerate(config.shifts)}
     methods = {str(v): i for i, v in enumerate(config.methods)}
     sweeps = {s: i for i, s in enumerate(dict.fromkeys(x.sweep for x in config.settings))}
-    return pl.DataFrame(rows, infer_schema_length=None).sort(
+    return _told_apart(pl.DataFrame(rows, infer_schema_length=None), config.methods).sort(
         pl.col("shift").replace_strict(shifts),
         pl.col("method").replace_strict(methods),
         pl.col("sweep").replace_strict(sweeps),
@@ -159,6 +161,14 @@ def in_order(rows: list[dict[str, Any]], config: Config) -> pl.DataFrame:
         "epsilon",
         "skew",
     )
+
+
+def _told_apart(frame: pl.DataFrame, variants: Sequence[Variant]) -> pl.DataFrame:
+    """With the column `aggregation`, which the name of each variant says."""
+    import polars as pl
+
+    said = {str(variant): variant.aggregation for variant in variants}
+    return frame.with_columns(aggregation=pl.col("method").replace_strict(said, default=EACH))
 
 
 # --- reading -----------------------------------------------------------------------------
@@ -178,7 +188,7 @@ def load(folder: str | Path) -> Results:
     config = _config(file)
     if not (folder / "results.parquet").is_file():
         return _unfinished(folder, config)
-    results = _frame(folder / "results.parquet", COLUMNS)
+    results = _frame(folder / "results.parquet", [c for c in COLUMNS if c != "aggregation"])
     expected = len(config["shifts"]) * len(config["settings"]) * len(config["methods"])
     cells = results.select("shift", "method").unique().rows()
     missing = {(s, m) for s in config["shifts"] for m in config["methods"]} - set(cells)
@@ -196,9 +206,9 @@ def load(folder: str | Path) -> Results:
             "again in another folder"
         )
     exact = folder / "exact.parquet"
-    return Results(
-        config, _variants(config), results, _exact(exact, config) if exact.is_file() else None
-    )
+    variants = _variants(config)
+    results = _told_apart(results, variants)  # those of before had none
+    return Results(config, variants, results, _exact(exact, config) if exact.is_file() else None)
 
 
 def _unfinished(folder: Path, config: dict[str, Any]) -> Results:
@@ -219,10 +229,11 @@ def _unfinished(folder: Path, config: dict[str, Any]) -> Results:
     methods = len(config["methods"])
     rows = [row for shift in done for file in parts[shift][:methods] for row in _json(file)]
     exact = [row for shift in done for file in parts[shift][methods:] for row in _json(file)]
+    variants = _variants(config)
     return Results(
         {**config, "shifts": done},
-        _variants(config),
-        pl.DataFrame(rows, infer_schema_length=None).select(COLUMNS),
+        variants,
+        _told_apart(pl.DataFrame(rows, infer_schema_length=None), variants).select(COLUMNS),
         pl.DataFrame(exact, infer_schema_length=None) if exact else None,
         missing=tuple(shift for shift in parts if shift not in done),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from privcal.scores import FloatArray, IntArray
+from privcal.simulate.aggregation import EACH
 from privcal.simulate.variants import Variant
 from privcal.study.paper.claim import (
     FAILS,
@@ -105,7 +106,7 @@ def best(results: Results, average: str) -> Claim:
         f"{average.capitalize()} ECE of Acc-T {values[ACC_T]}, {_margin(values, second)}, the best of "
         f"the paper's other methods. {_brier(results, second, average)}{_there(results, average)}"
     )
-    everyone = {v: _value(results, v, average) for v in results.variants}
+    everyone = {v: _value(results, v, average) for v in results.variants if v.aggregation == EACH}
     better = [v for v in everyone if v not in METHODS and everyone[v] < everyone[ACC_T]]
     if better:
         listed = ", ".join(f"{v} ({shown(everyone[v])})" for v in better)

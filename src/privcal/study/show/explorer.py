@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -56,7 +57,7 @@ def of_study(results: Results) -> dict[str, Any]:
         ],
         "mean": bool(results.perturbations),
         "methods": [
-            {"name": str(v), "look": style.look, "dashed": style.dashes != "-"}
+            {"name": str(v), **style.on_page}
             for v, style in looks.items()
         ],
         "values": {
@@ -145,9 +146,7 @@ def small_charts(document: Mapping[str, Any], sweep: str, measure: str) -> list[
 
 
 def _plain(series: Series) -> Series:
-    return Series(
-        series.name, series.x, series.y, look=series.look, dashed=series.dashed, marked=False
-    )
+    return replace(series, low=None, high=None, marked=False)
 
 
 def _across(along: Mapping[str, Any]) -> Axis:
@@ -167,9 +166,12 @@ def _series(
         tuple(means),
         tuple(y - half for y, half in around) if bands else None,
         tuple(y + half for y, half in around) if bands else None,
-        look=method["look"],
-        dashed=method["dashed"],
+        **_look(method),
     )
+
+
+def _look(method: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: method[name] for name in ("look", "dashed", "dotted")}
 
 
 # --- what to choose ----------------------------------------------------------------------
@@ -183,7 +185,7 @@ def _controls(document: Mapping[str, Any]) -> Html:
         tag(
             "label",
             tag("input", type="checkbox", checked=True, name="method", value=m),
-            swatch(Series(method["name"], (), (), look=method["look"], dashed=method["dashed"])),
+            swatch(Series(method["name"], (), (), **_look(method))),
             method["name"],
         )
         for m, method in enumerate(document["methods"])

@@ -139,6 +139,11 @@ def _method(study: Results) -> list[str]:
         "ε is what each source spends on one run. one-source, one-source-nll and one-source-ece are "
         "one source's own fits, by accuracy, by NLL and by ECE, without noise: they never leave it.",
     ]
+    if study.secure:
+        notes.append(
+            f"{study.secure} All sources answer here. The paper has nothing like it: what is compared "
+            "with it are the methods without."
+        )
     if study.reported:
         notes += [
             "A verdict rests on differences larger than 1.96 standard errors over trials; where it "

@@ -47,7 +47,7 @@ def all_tables(results: Results) -> list[Table]:
 def overall(results: Results) -> Table:
     """The paper's Table 1."""
     reported = results.reported
-    papers = f" Paper: its Table 1, {reported.name}, with a network of its own." if reported else ""
+    papers = f"Paper: its Table 1, {reported.name}, with a network of its own." if reported else ""
     header = ["method", *_ece_headings(results), *OTHER_HEADINGS]
     rows: list[tuple[Cell, ...]] = [
         (str(v), *_ece(results, v), *_others(results, v)) for v in results.variants
@@ -58,7 +58,7 @@ def overall(results: Results) -> Table:
         "overall",
         f"{results.title}: calibration under differential privacy",
         f"Over {_cells(results)}; the unperturbed scores do not count. Lower is better. "
-        f"{beside} {BESIDE}{papers} {_remark(results)}".rstrip(),
+        + " ".join(filter(None, [beside, BESIDE, papers, results.secure, _remark(results)])),
         tuple(header),
         tuple(rows),
         best,
@@ -104,6 +104,7 @@ def together(studies: Sequence[Results]) -> list[Table]:
     beside = [f"{name}: {study.remark}" for name, study in names.items() if study.remark]
     if any(study.reported for study in studies):
         beside.insert(0, "Paper: its Table 1, with networks of its own.")
+    beside += sorted({study.secure for study in studies} - {""})
     tables = [
         table(
             "together",
