@@ -93,7 +93,7 @@ def _who(result: Result, names: Sequence[str]) -> Html:
         why = result.dropped.get(name)
         state = "answered" if why is None else f"left out: {REASONS.get(why, 'it failed')}"
         rows.append((name, state, f"{spent:g}", parts.odds(spent)))
-    header = ("source", "", "ε charged", "what somebody may come to believe of one person")
+    header = ("source", "state", "ε charged", "what somebody may come to believe of one person")
     return table("Everyone who was asked.", header, rows)
 
 
