@@ -9,7 +9,17 @@ from benchmarks import report
 
 NAMES = (
     *("startup", "fit", "gap", "ece", "maps", "answer", "persons", "growth", "score"),
-    *("study", "sketch", "refine", "offsets", "secure", "liars", "ranges", "federation", "corruptions"),
+    *(
+        "study",
+        "sketch",
+        "refine",
+        "offsets",
+        "secure",
+        "liars",
+        "ranges",
+        "federation",
+        "corruptions",
+    ),
 )
 
 

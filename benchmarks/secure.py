@@ -63,9 +63,7 @@ def _equal_ece() -> None:
     for name in COMPARED:
         each, secure = _values(kept, name), _values(kept, _secure(name))
         value = _equal(each, secure, np.arange(TRIALS))
-        draws = [
-            _equal(each, secure, rng.integers(0, TRIALS, TRIALS)) for _ in range(RESAMPLED)
-        ]
+        draws = [_equal(each, secure, rng.integers(0, TRIALS, TRIALS)) for _ in range(RESAMPLED)]
         found[name] = value
         today, same = float(each[TODAY].mean()), float(secure[TODAY].mean())
         rows.append((name, f"{today:.4f}", f"{same:.4f}", f"{value:.3f} ± {np.std(draws):.3f}"))
