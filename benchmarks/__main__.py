@@ -17,6 +17,7 @@ NAMES = (
         "secure",
         "liars",
         "ranges",
+        "secure_site",
         "federation",
         "corruptions",
     ),

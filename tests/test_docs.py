@@ -187,9 +187,13 @@ def test_no_word_is_explained_twice() -> None:
 
 
 def test_the_policy_on_the_page_is_a_policy(tmp_path: Path) -> None:
-    [text] = re.findall(r"```toml\n(.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
-    (tmp_path / "p.toml").write_text(text)
+    texts = re.findall(r"```toml\n(.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
+    (tmp_path / "p.toml").write_text(texts[0])
     assert privcal.Policy.load(tmp_path / "p.toml").askers == ("acme",)
+    (tmp_path / "p.toml").write_text(texts[1])
+    secure = privcal.Policy.load(tmp_path / "p.toml").secure
+    assert secure is not None
+    assert (secure.colluding, secure.required) == (10, True)
 
 
 def test_methods_queries_and_refusals_are_all_documented() -> None:

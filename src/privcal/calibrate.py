@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from privcal import default, methods
-from privcal.checks import whole
+from privcal.checks import one_of, whole
 from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
@@ -27,18 +27,32 @@ from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.privacy.laws import NoiseLaw
 from privcal.queries import Query
 from privcal.question import Question, check_asker, check_campaign
+from privcal.scores import FloatArray, Scores
+from privcal.secure import need_cryptography
+from privcal.secure.panel import Secure, SecurePanel
+from privcal.secure.summing import Step, Unfinished, code_of
+from privcal.secure.way import Way
 from privcal.sketch.evaluation import Estimate
 from privcal.sketch.sketch import Sketch
 from privcal.source import Answer
+from privcal.totals import Total
 from privcal.version import __version__
+from privcal.wording import plural
+
+AGGREGATIONS = ("each", "secure")
+"""How sources answer: each for itself, or all together in sums of which nobody sees a part."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, and the noisy values of each source that answered it."""
+    """A question, and the noisy values of each source that answered it.
+
+    In a secure sum nobody sees these: there are no answers then, but their `total`.
+    """
 
     question: Question
     answers: dict[str, tuple[float, ...]]
+    total: Total | None = None
 
     @property
     def round(self) -> int:
@@ -60,7 +74,8 @@ class Asked:
 class Progress:
     """The state of a run: how many of its sources have answered question number `asked`.
 
-    `dropped` are the sources that have left it so far, and why.
+    `dropped` are the sources that have left it so far, and why. A secure sum has three stages, and so
+    many have replied in this one: "share", "check" or "open".
     """
 
     asked: int
@@ -68,6 +83,7 @@ class Progress:
     answered: int
     sources: int
     dropped: Mapping[str, str]
+    stage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,22 @@ class Result:
         """How many sources answered every question."""
         return len(self.spent) - len(self.dropped)
 
+    @property
+    def noise(self) -> NoiseLaw | None:
+        """For a secure sum, the law of the noise in its averages; None where each source adds its own."""
+        totals = [asked.total for asked in self.rounds if asked.total is not None]
+        return totals[0].noise if totals else None
+
+    @property
+    def alone(self) -> float | None:
+        """For a secure sum: what everybody else together could have learnt of a source at most, as ε.
+
+        It is `alone` times what a source was charged; None where each source adds its own noise.
+        """
+        if self.noise is None or self.noise.alone is None:
+            return None
+        return self.noise.alone * max(self.spent, default=0.0)
+
     def metrics(self) -> dict[str, float]:
         """The run as a flat dict of finite numbers, as MLflow and its like log them.
 
@@ -146,6 +178,7 @@ class Result:
         """
         found: dict[str, float | None] = {
             "epsilon": max(self.spent, default=0.0),
+            "epsilon_alone": self.alone,
             "sources": len(self.spent),
             "answered": self.answered,
             "dropped": len(self.dropped),
@@ -178,6 +211,7 @@ class Result:
             "map": self.map.describe(),
             "sources that answered": f"{self.answered:,} of {len(self.spent):,}",
             "ε charged to each": max(self.spent, default=0.0),
+            "ε against all others together": self.alone,
             "left out": some([f"{name} ({why})" for name, why in self.dropped.items()]) or None,
             "campaign": self.campaign,
             "note": self.note,
@@ -195,12 +229,13 @@ class SourceDropped(UserWarning):
 
 
 def calibrate(
-    sources: Sequence[Answerer] | Panel,
+    sources: Sequence[Answerer] | Panel | SecurePanel,
     method: str | Method = default.METHOD,
     epsilon: float = 1.0,
     *,
     min_sources: int = 1,
     seed: int | None = None,
+    aggregation: str | Secure = "each",
     asker: str = "local",
     campaign: str | None = None,
     model: str | None = None,
@@ -225,6 +260,13 @@ def calibrate(
         `privcal.methods.make` made. By default the one that `privcal.advise` recommends.
     min_sources
         With fewer sources left than this the run stops with a `CalibrationError`.
+    aggregation
+        "each": every source adds its own noise and answers by itself. "secure", or
+        `privcal.secure.panel.Secure` with what is to be said of it: the sources' answers are summed
+        so that nobody sees one of them, and the total has little more noise than one answer has
+        otherwise. It needs three sources or more; the first question may go on without some of
+        them, every later one needs those of the first. Sources in this process run the real
+        protocol too, though whoever runs it could look at their rows.
     seed
         For the method's own randomness. It never reaches a source: noise is never seeded.
     asker
@@ -259,17 +301,15 @@ def calibrate(
     if options and chosen is method:
         raise InputError(f"{chosen.name} is made already: give its options to methods.make")
     min_sources = whole("min_sources", min_sources, 1)
-    panel: Panel = sources if hasattr(sources, "ask") else LocalPanel(sources, asker)  # type: ignore[assignment]
+    panel = _panel(sources, asker, aggregation, getattr(chosen, "public", None))
     model = model or getattr(panel, "model", None)
-    if isinstance(panel, LocalPanel) and chosen.takes_public:
-        panel.check_public(getattr(chosen, "public", None))
     nano = to_nano(epsilon)
     campaign = campaign or secrets.token_hex(8)
     check_asker(panel.asker)  # complain now rather than through every source's refusal
     check_campaign(campaign)
     run = _Run(panel, campaign, model, min_sources, progress)
     try:
-        known = NoiseLaw(panel.rows_per_person), panel.sources, panel.rows_per_source
+        known = run.noise, panel.sources, panel.rows_per_source
         run.check(plan(chosen, nano, *known))
         batch = Batch(1, nano, np.random.default_rng(seed), *known)
         [found] = drive(chosen.run(batch), run.ask)
@@ -281,7 +321,8 @@ def calibrate(
         "rows_per_person": panel.rows_per_person if panel.rows_per_person > 1 else None,
         "epsilon_per_source": from_nano(nano) if run.asked else 0.0,
         "sources": len(run.present),
-        "answered": [len(asked.answers) for asked in run.asked],
+        "answered": [_count(asked) for asked in run.asked],
+        **run.secure_facts(),
         # How many, not who: a map is shipped to people who have nothing to do with the sources.
         "left_out": run.left_out,
         "campaign": run.campaign,
@@ -302,12 +343,39 @@ def calibrate(
     )
 
 
+def _panel(
+    sources: Sequence[Answerer] | Panel | Way | SecurePanel,
+    asker: str,
+    aggregation: str | Secure,
+    public: Scores | None,
+) -> Panel | SecurePanel:
+    """Those who are asked, for the kind of answers that is wanted."""
+    if not isinstance(aggregation, Secure):
+        one_of("aggregation", aggregation, AGGREGATIONS)
+    if isinstance(sources, SecurePanel):
+        return sources
+    distant = hasattr(sources, "ask") or hasattr(sources, "share")
+    panel: Any = sources if distant else LocalPanel(sources, asker)  # type: ignore[arg-type]
+    if isinstance(panel, LocalPanel):
+        panel.check_public(public)
+    if aggregation == "each":
+        return panel  # type: ignore[no-any-return]
+    need_cryptography()
+    if isinstance(panel, LocalPanel):
+        from privcal.secure.local import LocalWay
+
+        panel = LocalWay(panel)
+    if not hasattr(panel, "share"):
+        raise InputError("these sources take no part in secure sums: leave out aggregation")
+    return SecurePanel(panel, aggregation if isinstance(aggregation, Secure) else Secure())
+
+
 class _Run:
     """The state of one run: the sources that are present, their answers, what it cost them."""
 
     def __init__(
         self,
-        panel: Panel,
+        panel: Panel | SecurePanel,
         campaign: str,
         model: str | None,
         min_sources: int,
@@ -329,11 +397,25 @@ class _Run:
         place = self.campaign, round, index
         return Question(*place, ask.nano_epsilon, ask.for_run(0), self.model)
 
+    @property
+    def noise(self) -> NoiseLaw:
+        """The law of the noise in the averages: as it is, or as it is to be expected."""
+        for asked in self.asked[:1]:
+            if asked.total is not None:
+                return asked.total.noise
+        if isinstance(self.panel, SecurePanel):
+            return self.panel.noise
+        return NoiseLaw(self.panel.rows_per_person)
+
     def check(self, planned: Sequence[tuple[int, int, Ask]]) -> None:
         """Stop before anybody is charged, unless enough sources can answer everything."""
         questions = [self._question(*question) for question in planned]
         self.numbers = sum(question.query.length for question in questions)
-        for name, code in self.panel.refusals(questions).items():
+        try:
+            refused = self.panel.refusals(questions)
+        except Unfinished as error:
+            raise CalibrationError(str(error), self.spent()) from None
+        for name, code in refused.items():
             self._drop(name, code, f"is not asked: {_why(code)}")
         if len(self.present) < self.min_sources:
             waits = "awaiting_approval" in self.dropped.values()
@@ -345,7 +427,8 @@ class _Run:
 
     def _when_approved(self, questions: Sequence[Question]) -> str:
         """The end of a sentence: what the asker tells the owners, and does afterwards."""
-        digest = approvals.digest(self.panel.asker, questions)
+        alone = self.panel.alone if isinstance(self.panel, SecurePanel) else None
+        digest = approvals.digest(self.panel.asker, questions, alone)
         return (
             f"; once it is approved, ask again as campaign {self.campaign} (--campaign "
             f"{self.campaign}); the digest of its questions is {digest}"
@@ -363,34 +446,63 @@ class _Run:
         """Let every present source answer one round; returns the averages of all rounds so far."""
         for index, ask in enumerate(asks):
             question = self._question(self.round, index, ask)
-            answers: dict[str, tuple[float, ...]] = {}
-            for name, answer in self.panel.ask(tuple(self.present), question):
-                values = self._values(name, answer, question)
-                if values is not None:
-                    answers[name] = values
-                if self.progress:
-                    self.progress(
-                        Progress(
-                            len(self.asked),
-                            question.query,
-                            len(answers),
-                            len(self.present),
-                            dict(self.dropped),
-                        )
-                    )
-            self.asked.append(Asked(question, answers))
-            self._drop_implausible()
+            if isinstance(self.panel, SecurePanel):
+                self.asked.append(Asked(question, {}, self._total(self.panel, question)))
+            else:
+                self.asked.append(Asked(question, self._answers(self.panel, question)))
+                self._drop_implausible()
             if len(self.present) < self.min_sources:
                 self._stop("are left")
         self.round += 1
-        return History(
-            (
-                np.mean([asked.answers[n] for n in self.present], axis=0)[None, :]
-                for asked in self.asked
-            ),
-            sources=len(self.present),
-            noise=NoiseLaw(self.panel.rows_per_person),
+        averages = (self._average(asked)[None, :] for asked in self.asked)
+        return History(averages, sources=len(self.present), noise=self.noise)
+
+    def _average(self, asked: Asked) -> FloatArray:
+        if asked.total is not None:
+            return asked.total.average
+        return np.asarray(np.mean([asked.answers[name] for name in self.present], axis=0))
+
+    def _answers(self, panel: Panel, question: Question) -> dict[str, tuple[float, ...]]:
+        """What each present source answers; those that do not are dropped."""
+        answers: dict[str, tuple[float, ...]] = {}
+        for name, answer in panel.ask(tuple(self.present), question):
+            values = self._values(name, answer, question)
+            if values is not None:
+                answers[name] = values
+            self._tell(question, len(answers), len(self.present))
+        return answers
+
+    def _total(self, panel: SecurePanel, question: Question) -> Total:
+        """What the present sources answer together; those that do not are dropped."""
+
+        def tell(step: Step) -> None:
+            if step.charged:
+                self.nano_spent[step.name] += question.nano_epsilon
+            if step.left is not None:
+                self._leave(step.name, code_of(step.left), step.left)
+            self._tell(question, step.done, step.of, step.stage)
+
+        try:
+            return panel.total(tuple(self.present), question, tell)
+        except Unfinished as error:
+            again = f"; ask again as campaign {self.campaign}, what was paid comes back free"
+            raise CalibrationError(
+                f"{error}; {self._cost(panel)}{again if error.again else ''}", self.spent()
+            ) from None
+
+    def _cost(self, panel: SecurePanel) -> str:
+        paid = [epsilon for epsilon in self.spent() if epsilon]
+        if not paid:
+            return "nothing was charged"
+        return (
+            f"it cost epsilon {max(paid):g} at {plural(len(paid), 'source')}, and {panel.alone} times "
+            "that against all others together"
         )
+
+    def _tell(self, question: Question, answered: int, of: int, stage: str | None = None) -> None:
+        if self.progress:
+            asked, dropped = len(self.asked), dict(self.dropped)
+            self.progress(Progress(asked, question.query, answered, of, dropped, stage))
 
     def _drop_implausible(self) -> None:
         """Drop the sources whose newest answer the others speak against: it is not used."""
@@ -414,6 +526,18 @@ class _Run:
         count = list(self.dropped.values()).count(IMPLAUSIBLE)
         return count if count or self.compared else None
 
+    def secure_facts(self) -> dict[str, Any]:
+        """What a map tells of the secure sums that it comes of."""
+        if not isinstance(self.panel, SecurePanel):
+            return {}
+        return {
+            "aggregation": "secure",
+            "colluding": self.panel.colluding,
+            "honest": self.noise.honest,
+            "alone": self.noise.alone,
+            "groups": self.noise.groups if self.noise.groups > 1 else None,
+        }
+
     def spent(self) -> tuple[float, ...]:
         """The ε each source was charged, in the order of the sources."""
         return tuple(from_nano(n) for n in self.nano_spent.values())
@@ -424,7 +548,8 @@ class _Run:
             Answered(
                 asked.query,
                 asked.question.nano_epsilon,
-                {name: asked.answers[name] for name in self.present},
+                {name: asked.answers[name] for name in self.present if asked.total is None},
+                asked.total,
             )
             for asked in self.asked
         ]
@@ -432,7 +557,7 @@ class _Run:
             answered,
             asker=self.panel.asker,
             campaign=self.campaign,
-            ledgers={name: self.ledgers[name] for name in self.present} if answered else {},
+            ledgers={name: self.ledgers[name] for name in self.present if name in self.ledgers},
             rows_per_person=self.panel.rows_per_person,
             model=self.model,
         )
@@ -465,6 +590,10 @@ class _Run:
         self.present.remove(name)
         self.dropped[name] = reason
         warnings.warn(f"{name} {sentence}", SourceDropped, stacklevel=2)
+
+
+def _count(asked: Asked) -> int:
+    return len(asked.answers if asked.total is None else asked.total.sources)
 
 
 def _why(code: str) -> str:

@@ -7,6 +7,9 @@ What is asked next depends on who answered before. So a question after which ano
 settled: whoever left at it stays away, and whoever was not there at first does not join. Otherwise
 a site that came back would change the next question, and every site would refuse the new one under
 the old one's name.
+
+Of a secure sum the record has its terms before anybody is asked, the set whose answers are summed
+before it is opened, and the total. Whatever of it is on record is the same when the campaign goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +27,16 @@ import numpy as np
 
 from privcal.checks import number, whole
 from privcal.documents import read_json, write_document
-from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
-from privcal.panels import Panel
-from privcal.question import Question
+from privcal.errors import CalibrationError, InputError
+from privcal.panels import Panel, Unusable, problem_of
+from privcal.privacy.laws import NoiseLaw
+from privcal.question import Question, read_question
+from privcal.secure.terms import Terms, read_terms
+from privcal.secure.way import Chosen, Decided
 from privcal.source import Answer
+from privcal.totals import Part, Total
 
 PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
-
-
-class Unusable(RuntimeError):
-    """A reply that is not used. `code` says why, in words that are ours and not the source's."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class Campaign:
@@ -48,6 +48,9 @@ class Campaign:
         self._asked: list[str] = []
         self._kept: dict[tuple[str, str], tuple[list[float], str]] = {}
         self._left: dict[tuple[str, str], str] = {}
+        self._terms: dict[str, Sequence[Terms]] = {}
+        self._chosen: dict[str, Chosen] = {}
+        self._totals: dict[str, tuple[Total, Mapping[str, str]]] = {}
         path = folder / ANSWERS
         if path.exists():
             text = path.read_text("utf-8")
@@ -61,7 +64,15 @@ class Campaign:
 
     def _read(self, line: Any) -> None:
         question = str(line["question"])
-        if "values" in line:
+        if "terms" in line:
+            self._terms[question] = [read_terms(text, len(text)) for text in line["terms"]]
+        elif "chosen" in line:
+            names, left = line["chosen"], line["others"]
+            self._chosen[str(line["digest"])] = Chosen(tuple(map(str, names)), _texts(left))
+        elif "total" in line:
+            total = _read_total(line["total"], read_question(json.loads(question)))
+            self._totals[question] = total, _texts(line["others"])
+        elif "values" in line:
             values = [float(v) for v in line["values"]]
             self._kept[line["site"], question] = (values, str(line["ledger"]))
         elif "left" in line:
@@ -154,6 +165,47 @@ class Campaign:
         """Record that a site left at a question."""
         self._note({"question": question.text(), "site": site, "left": reason})
 
+    # --- of secure sums: `privcal.secure.way.Record` ------------------------------------
+
+    def begun(self, now: Callable[[], Decided]) -> Decided:
+        """What questions and terms go by, as when the campaign began; `now` says it otherwise."""
+        if "terms" not in self.plan:
+            self.plan["terms"] = json.loads(json.dumps(asdict(now())))
+            write_document(self.folder / PLAN, self.plan)
+        try:
+            facts = self.plan["terms"]
+            return Decided(**{**facts, "names": tuple(facts["names"])})
+        except (TypeError, KeyError):
+            raise InputError(f"{self.folder / PLAN} is not a record of a campaign") from None
+
+    def terms(self, question: Question) -> Sequence[Terms]:
+        """On which terms a question was asked; none where it was not."""
+        return self._terms.get(question.text(), ())
+
+    def asks(self, terms: Sequence[Terms]) -> None:
+        """Record the terms of a question, before it is asked."""
+        question = terms[0].question
+        if not self.terms(question):
+            self._note({"question": question.text(), "terms": [each.text for each in terms]})
+
+    def chosen(self, terms: Terms) -> Chosen | None:
+        """The set that is opened."""
+        return self._chosen.get(terms.digest)
+
+    def chooses(self, terms: Terms, chosen: Chosen) -> None:
+        """Record the set that is opened, before it is: no other ever can be."""
+        line = {"question": terms.question.text(), "digest": terms.digest}
+        self._note({**line, "chosen": list(chosen.names), "others": dict(chosen.left)})
+
+    def total(self, question: Question) -> tuple[Total, Mapping[str, str]] | None:
+        """What was opened, and why others are not in it."""
+        return self._totals.get(question.text())
+
+    def keeps(self, total: Total, left: Mapping[str, str]) -> None:
+        """Record a total, before it is used."""
+        line = {"question": total.question.text(), "total": _facts_of(total)}
+        self._note({**line, "others": dict(left)})
+
     def _note(self, line: dict[str, Any]) -> None:
         self._write(json.dumps(line))
         self._read(line)
@@ -201,7 +253,7 @@ class Recorded:
             if kept is not None:
                 yield name, Answer(np.array(kept[0]), question, kept[1])
             elif settled:
-                yield name, _problem(self._campaign.why_left(name, question))
+                yield name, problem_of(self._campaign.why_left(name, question))
             elif name not in self._panel.names:
                 self._campaign.leave(name, question, "absent")
                 yield name, Unusable("absent")
@@ -247,6 +299,29 @@ def _take(folder: Path) -> None:
         )
 
 
+def _facts_of(total: Total) -> dict[str, Any]:
+    """A total as JSON has it; its question stands beside it."""
+    return {
+        "parts": [asdict(part) for part in total.parts],
+        "noise": asdict(total.noise),
+        "ledgers": dict(total.ledgers),
+        "left_out": list(total.left_out),
+    }
+
+
+def _read_total(facts: Any, question: Question) -> Total:
+    parts = (
+        Part(tuple(map(str, part["sources"])), tuple(float(v) for v in part["values"]))
+        for part in facts["parts"]
+    )
+    noise, left_out = NoiseLaw(**facts["noise"]), tuple(map(str, facts["left_out"]))
+    return Total(question, tuple(parts), noise, _texts(facts["ledgers"]), left_out)
+
+
+def _texts(facts: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in facts.items()}
+
+
 def campaign_folder(out: Path) -> Path:
     """The folder with the record of the campaign that writes `out`."""
     return out.with_name(out.name + ".campaign")
@@ -267,7 +342,3 @@ def open_campaign(out: Path, plan: dict[str, Any], resume: bool, name: str | Non
                 "it paid"
             )
     return campaign
-
-
-def _problem(code: str) -> Exception:
-    return Refused(code) if code in REFUSALS else Unusable(code)

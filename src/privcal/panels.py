@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from privcal.errors import InputError, Refused
+from privcal.errors import REFUSALS, InputError, Refused
 from privcal.queries import Query
 from privcal.question import Question
 from privcal.scores import Scores
@@ -25,6 +25,19 @@ class Answerer(Protocol):
     def name(self) -> str | None: ...
 
     def answer(self, question: Question, asker: str) -> Answer: ...
+
+
+class Unusable(RuntimeError):
+    """A reply that is not used. `code` says why, in words that are ours and not the source's."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def problem_of(code: str) -> Exception:
+    """The exception that a code is of: a refusal, or a reply that is not used."""
+    return Refused(code) if code in REFUSALS else Unusable(code)
 
 
 class Panel(Protocol):
@@ -89,17 +102,28 @@ class LocalPanel:
     @property
     def model(self) -> str | None:
         """The model whose scores these are, where the sources know one and agree on it."""
-        known = {s.model for s in self._sources.values() if isinstance(s, Source) and s.model}
+        known = {source.model for source in self.own.values() if source.model}
         return known.pop() if len(known) == 1 else None
 
+    @property
+    def own(self) -> dict[str, Source]:
+        """The sources of this process's own, by name."""
+        return {name: s for name, s in self._sources.items() if isinstance(s, Source)}
+
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        return self.offered(questions, lambda _, source: source.offer(questions, self.asker))
+
+    def offered(
+        self, questions: Sequence[Question], offer: Callable[[str, Source], str | None]
+    ) -> dict[str, str]:
+        """The sources that will not answer all of these, and the codes with which they refuse an offer."""
         if not questions:
             return {}
-        own = {name: s for name, s in self._sources.items() if isinstance(s, Source)}
+        own = self.own
         _check_classes(own, max(question.query.classes for question in questions))
         _check_confidence(own, [question.query for question in questions])
         self._campaign = questions[0].campaign
-        codes = {name: source.offer(questions, self.asker) for name, source in own.items()}
+        codes = {name: offer(name, source) for name, source in own.items()}
         refused = {name: code for name, code in codes.items() if code is not None}
         willing = {name: source for name, source in own.items() if name not in refused}
         _check_alike(willing, questions[0].model)
@@ -109,13 +133,13 @@ class LocalPanel:
 
     def check_public(self, public: Scores | None) -> None:
         """Raise InputError where public rows are a source's own; files stay closed until charged."""
-        own = ((n, s.rows_in_memory) for n, s in self._sources.items() if isinstance(s, Source))
+        own = ((name, source.rows_in_memory) for name, source in self.own.items())
         if public is not None:
             check_public(public, ((name, rows) for name, rows in own if rows is not None))
 
     def release(self) -> None:
-        for source in self._sources.values():
-            if isinstance(source, Source) and self._campaign is not None:
+        for source in self.own.values():
+            if self._campaign is not None:
                 source.release(self._campaign, self.asker)
 
     def ask(

@@ -43,10 +43,17 @@ from privcal.question import Question
 from privcal.scores import BoolArray, FloatArray
 
 IMPLAUSIBLE = "implausible"
-
-REASONS = {**REFUSALS, IMPLAUSIBLE: "its answer is not believed; what it was charged is spent"}
-"""Why a source was dropped, by its code, in words."""
 """The reason for which a source is dropped, where its answer is not believed."""
+
+BOXES = "boxes"
+"""The reason for which it is, where others cannot open what it dealt for a secure sum."""
+
+REASONS = {
+    **REFUSALS,
+    IMPLAUSIBLE: "its answer is not believed; what it was charged is spent",
+    BOXES: "others cannot open what it dealt for the sum; what it was charged is spent",
+}
+"""Why a source was dropped, by its code, in words."""
 
 FEWEST = 8
 """The fewest answers of which one can be told from the others."""

@@ -98,15 +98,6 @@ class Rules:
         """The most that one person (or row) can change the exact sums, in L1 and grid points."""
         return self.rows_per_person * query.bound
 
-    def secured(self, secure: SecureRules | None) -> Rules:
-        """The same, where more is wanted of secure sums than the policy says."""
-        own = self.policy.secure
-        try:
-            both = secure if own is None else own.narrowed(secure)
-        except InputError as error:  # they are for different rosters
-            raise Refused("roster") from error
-        return replace(self, policy=replace(self.policy, secure=both))
-
     @property
     def population_cap(self) -> int | None:
         """The cap on all that is spent; None where each person has a budget of their own."""
@@ -241,7 +232,6 @@ class Source:
         """
         [question] = _own_copies([question], asker)
         rules = self._rules()
-        _check_ordinary(rules)
         asked = self._allowed([question], asker, rules)[0]
         values = self.ledger.charge(asked, asker, rules.policy)
         if values is None:
@@ -276,7 +266,7 @@ class Source:
             What is wanted of secure sums beside the policy.
         """
         rules = self.agree(terms, asker, secure)
-        [asked] = self._allowed([terms.question], asker, rules)
+        [asked] = self._allowed([terms.question], asker, rules, secure=True)
         digest = terms.about(asked).digest  # about the model at hand
         text = self.ledger.charge_share(asked, asker, rules.policy, digest, terms.nano_alone)
         if text is not None:
@@ -285,11 +275,12 @@ class Source:
             exact = self._counted(asked, asker, rules)
         except Exception as error:  # whatever it is may tell of the rows
             raise Refused("unavailable") from error
-        nano, honest = asked.nano_epsilon, terms.honest
-        try:
-            text = deal(add_noise_share(exact, terms.sensitivity, nano, honest, terms.alone))
-        except Exception:  # without its cause, which might quote a number
-            raise Refused("unavailable") from None
+        nano, text = asked.nano_epsilon, None
+        with suppress(Exception):  # which is not kept: it might quote a number
+            noisy = add_noise_share(exact, terms.sensitivity, nano, terms.honest, terms.alone)
+            text = deal(noisy)
+        if text is None:
+            raise Refused("unavailable")
         self.ledger.store_share(asked, asker, text)
         return text
 
@@ -299,7 +290,7 @@ class Source:
         Rows play no part, and nothing is charged. The noise goes by the terms alone, so that all
         sites add shares of one noise: they must allow for as many rows of a person as count here.
         """
-        rules = self._rules().secured(secure)
+        rules = self._secured(secure)
         wanted = rules.policy.secure
         if wanted is None:
             raise Refused("terms")
@@ -312,7 +303,7 @@ class Source:
             or terms.rows_per_person < rules.rows_per_person
         ):
             raise Refused("terms")
-        rules.policy.check(terms.question, asker)
+        rules.policy.check(terms.question, asker, secure=True)
         return rules
 
     def offer(
@@ -333,13 +324,8 @@ class Source:
         """
         try:
             questions = _own_copies(questions, asker)
-            rules = self._rules()
-            if alone is None:
-                _check_ordinary(rules)
-                asked = self._allowed(questions, asker, rules)
-                return self.ledger.reserve(asked, asker, rules.policy)
-            rules = rules.secured(secure)
-            asked = self._allowed(questions, asker, rules)
+            rules = self._rules() if alone is None else self._secured(secure)
+            asked = self._allowed(questions, asker, rules, alone is not None)
             return self.ledger.reserve(asked, asker, rules.policy, alone)
         except Refused as refused:
             return refused.code
@@ -356,13 +342,31 @@ class Source:
         except InputError as error:  # the narrower rules are for another model
             raise Refused("model") from error
 
-    def _allowed(self, questions: Sequence[Question], asker: str, rules: Rules) -> list[Question]:
+    def _secured(self, secure: SecureRules | None) -> Rules:
+        """The same for a secure sum, of which `secure` wants more than the policy says.
+
+        Where the policy says nothing of secure sums, `secure` alone does. All that everybody else
+        may ever learn is then the owner's total, as ever; a ledger in memory is for experiments,
+        and takes their word for it.
+        """
+        rules = self._rules()
+        more = replace(rules.policy, secure=secure)
+        experiment = rules.policy.secure is None and not self.ledger.durable
+        try:
+            both = more if experiment else rules.policy.narrowed(more)
+        except InputError as error:  # they are for different rosters
+            raise Refused("roster") from error
+        return replace(rules, policy=both)
+
+    def _allowed(
+        self, questions: Sequence[Question], asker: str, rules: Rules, secure: bool = False
+    ) -> list[Question]:
         """These questions about the model at hand; Refused unless the rules allow all of them.
 
         Rows play no part.
         """
         for question in questions:
-            rules.policy.check(question, asker)
+            rules.policy.check(question, asker, secure)
         if self.model is not None and any(q.model not in (None, self.model) for q in questions):
             raise Refused("model")
         seen = self.__dict__.get("scores", self.rows_in_memory)  # a file stays closed
@@ -458,7 +462,7 @@ class Source:
             raise InputError(f"there is no class {question.query.classes - 1} in these scores")
 
         def charge(persons: set[bytes]) -> set[bytes]:
-            return self.ledger.charge_persons(question, asker, persons, rules.policy.nano_total)
+            return self.ledger.charge_persons(question, asker, persons, rules.policy)
 
         by_person = rules.population_cap is None
         return self._exact(question.query, rules, charge if by_person else None)
@@ -505,12 +509,6 @@ class Source:
             hashes = {who: person_hash(who, bytes.fromhex(secret)) for who in set(persons)}
             self._known[secret] = [hashes[who] for who in persons]
         return self._known[secret]
-
-
-def _check_ordinary(rules: Rules) -> None:
-    """Refused where nothing may leave but in secure sums."""
-    if rules.policy.secure is not None and rules.policy.secure.required:
-        raise Refused("not_secure")
 
 
 def _own_copies(questions: Sequence[Question], asker: str) -> list[Question]:

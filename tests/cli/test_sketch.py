@@ -187,6 +187,7 @@ def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     assert json.loads(stdout) == {
         "out": str(whole),
         "answers": 5,
+        "totals": 0,
         "spent": {"clinic-0": 0.1, "clinic-1": 0.1, "clinic-2": 0.3, "clinic-3": 0.2},
     }  # fmt: skip
     for clinic, spent in json.loads(stdout)["spent"].items():

@@ -24,7 +24,7 @@ from privcal.crypto.sealing import (
     seal,
 )
 from privcal.crypto.signatures import check_signature, check_signing
-from privcal.federation.site.keys import SiteKeys, destroy, rotate
+from privcal.federation.site.keys import SiteKeys, bind, destroy, rotate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
 
@@ -130,7 +130,6 @@ DAMAGE: dict[str, Any] = {
     "cut": lambda facts: damaged(facts)[:-10],
     "bytes": lambda facts: bytes(range(256)),
     "a list": lambda facts: b"[]",
-    "another format": lambda facts: damaged(facts, format=2),
     "a part beside": lambda facts: damaged(facts, more=1),
     "a date that is a text": lambda facts: damaged(facts, made="today"),
     "a short signing key": lambda facts: damaged(facts, signing=facts["signing"][4:]),
@@ -140,7 +139,19 @@ DAMAGE: dict[str, Any] = {
         facts, sealing=facts["sealing"].replace(HYBRID, CLASSICAL)
     ),
     "a sealing key without a suite": lambda facts: damaged(facts, sealing=facts["sealing"][4:]),
+    "another public half": lambda facts: damaged(facts, sealing_public=SealingKey.make().public),
+    "a public half that is none": lambda facts: damaged(facts, sealing_public=None),
+    "ledgers that are a text": lambda facts: damaged(facts, ledgers="one"),
+    "a ledger that is a number": lambda facts: damaged(facts, ledgers=[1]),
 }
+
+
+def test_keys_of_another_format_are_said_to_be_that(folder: Path) -> None:
+    SiteKeys.make(folder)
+    facts = json.loads(file_of(folder).read_text())
+    file_of(folder).write_bytes(damaged(facts, format=1))
+    with pytest.raises(InputError, match=r"is not of format 2, .* privcal site keys rotate"):
+        SiteKeys.load(folder)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -214,6 +225,48 @@ def test_destroyed_keys_are_overwritten_and_gone_and_new_ones_can_be_made(folder
 
 
 # --- signatures -----------------------------------------------------------------------------
+
+
+# --- keys and ledgers -------------------------------------------------------------------------
+
+
+def test_a_sealing_key_goes_with_the_ledgers_it_was_first_used_with(folder: Path) -> None:
+    made = SiteKeys.make(folder)
+    assert bind(folder, ["b", "a"]).ledgers == ("a", "b")
+    assert bind(folder, ["a", "b"]).sealing.secret == made.sealing.secret
+    assert SiteKeys.load(folder).ledgers == ("a", "b")
+    assert bind(folder, ["a", "b", "c"]).sealing.secret == made.sealing.secret, "one more"
+    assert SiteKeys.load(folder).ledgers == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("now", [["a", "another b"], ["a"], [], ["new"]])
+def test_a_sealing_key_is_destroyed_where_a_ledger_is_another_or_gone(
+    folder: Path, now: list[str]
+) -> None:
+    made = SiteKeys.make(folder)
+    bind(folder, ["a", "b"])
+    sealed = seal(made.sealing.public, b"x", b"about")
+    secret = json.loads(file_of(folder).read_text())["sealing"]
+    bind(folder, now)
+    for generations in (now, ["a", "b"]):  # it does not come back with the ledger
+        kept = bind(folder, generations)
+        with pytest.raises(InputError, match=r"destroyed, because a ledger .* site keys rotate"):
+            kept.sealing.open(sealed, b"about")
+    assert secret not in file_of(folder).read_text()
+    assert (kept.public, kept.sealing_public) == (made.public, made.sealing_public)
+    check_signature(kept.public, "text", kept.sign("text"))
+    rotate(folder)
+    assert bind(folder, now).sealing.public != made.sealing_public
+
+
+def test_the_key_of_a_forgotten_opening_is_overwritten_on_disk(folder: Path) -> None:
+    SiteKeys.make(folder)
+    bind(folder, ["a"])
+    path = file_of(folder)
+    secret = json.loads(path.read_text())["sealing"]
+    with path.open("rb") as old:  # whoever had it open sees what became of it
+        bind(folder, ["b"])
+        assert secret.encode() not in old.read()
 
 
 def test_a_signature_is_for_one_text_and_one_key(folder: Path, tmp_path: Path) -> None:

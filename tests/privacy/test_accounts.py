@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import privcal
 from privcal.privacy import accounts
 from privcal.privacy.accounts import person_hash
-from privcal.privacy.epsilon import NANO, to_nano
+from privcal.privacy.epsilon import to_nano
 from privcal.queries import CellHistogram, Gap
 from privcal.question import Question
 from tests.conftest import random_scores
@@ -261,7 +261,7 @@ def test_sixteen_requests_at_once_charge_a_person_once_each(path: Path) -> None:
     def ask(number: int) -> int:
         question, ledger = Question.of(Gap(), 0.1, f"c{number}"), privcal.Ledger(path)
         ledger.charge(question, "a", POLICY)
-        return len(ledger.charge_persons(question, "a", {b"0" * 16}, NANO))
+        return len(ledger.charge_persons(question, "a", {b"0" * 16}, privcal.Policy()))
 
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(ask, range(16))) == 10

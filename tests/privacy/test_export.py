@@ -22,7 +22,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 FIELDS = [
     "seq", "time", "kind", "asker", "campaign", "round", "index", "query", "what", "digest",
-    "nano_epsilon", "nano_spent", "answered", "previous", "hash",
+    "nano_epsilon", "nano_alone", "nano_spent", "answered", "previous", "hash",
 ]  # fmt: skip
 
 

@@ -214,7 +214,7 @@ def test_whoever_offers_again_and_again_and_asks_nothing_holds_a_source_no_longe
 
 def rows(path: Path) -> int:
     with sqlite3.connect(path) as db:
-        return int(db.execute("SELECT COUNT(*) FROM reservation").fetchone()[0])
+        return int(db.execute("SELECT COUNT(*) FROM reserved").fetchone()[0])
 
 
 @pytest.mark.parametrize(
@@ -297,13 +297,13 @@ def test_a_reservation_counts_against_its_askers_own_limit(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE reservation SET nano = -5000000000",
-        "UPDATE reservation SET nano = 'many'",
-        "UPDATE reservation SET seen = 'yesterday'",
-        "UPDATE reservation SET requests = -9, since = -1",
-        "UPDATE reservation SET nano = 1.5",
-        "DELETE FROM reservation",
-        "DROP TABLE reservation",
+        "UPDATE reserved SET nano = -5000000000",
+        "UPDATE reserved SET nano = 'many'",
+        "UPDATE reserved SET seen = 'yesterday'",
+        "UPDATE reserved SET requests = -9, since = -1",
+        "UPDATE reserved SET nano = 1.5",
+        "DELETE FROM reserved",
+        "DROP TABLE reserved",
     ],
 )
 def test_a_damaged_reservation_frees_no_budget(path: Path, damage: str) -> None:
@@ -319,16 +319,16 @@ def test_a_damaged_reservation_frees_no_budget(path: Path, damage: str) -> None:
 
 def test_a_table_that_is_something_else_is_unavailable(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE reservation")
-        db.execute("CREATE TABLE reservation (x)")
-        db.execute("INSERT INTO reservation VALUES (1)")
+        db.execute("DROP TABLE reserved")
+        db.execute("CREATE TABLE reserved (x)")
+        db.execute("INSERT INTO reserved VALUES (1)")
     assert ask(path, "first", 0.4) == "unavailable"
     assert source(path).ledger.nano_spent == 0
 
 
 def test_a_ledger_from_before_there_were_reservations_goes_on(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE reservation")
+        db.execute("DROP TABLE reserved")
         db.execute("DROP TABLE waiting")
     assert privcal.Ledger(path).reserved() == []
     assert privcal.Ledger(path).waiting() == []

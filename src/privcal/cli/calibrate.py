@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,9 @@ import typer
 
 import privcal
 from privcal import default, methods
-from privcal.calibrate import Progress, Result, SourceDropped
+from privcal.calibrate import AGGREGATIONS, Progress, Result, SourceDropped
 from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
+from privcal.checks import one_of
 from privcal.cli.calibrate_answers import by_mail
 from privcal.cli.calibrate_report import report, save, say_dropped, step_text
 from privcal.cli.console import note, progress_bar
@@ -49,6 +50,9 @@ from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
 from privcal.question import check_asker, check_campaign
 from privcal.scores import Scores
+from privcal.secure import need_cryptography
+from privcal.secure.panel import Secure, SecurePanel
+from privcal.secure.summing import FINAL
 from privcal.source import Source
 from privcal.sources import open_sources, read_public, whom
 
@@ -134,6 +138,42 @@ MaxRows = Annotated[
 RowsPerPerson = Annotated[
     int, typer.Option(help="With --federation: how many rows of a person the sites count.")
 ]
+Aggregation = Annotated[
+    str,
+    typer.Option(
+        metavar="each|secure",
+        help="each: every source answers by itself, with noise of its own. secure: they answer in sums "
+        "of which nobody sees a part, with hardly more noise than one of them adds otherwise.",
+    ),
+]
+Colluding = Annotated[
+    int | None,
+    typer.Option(
+        help="With --aggregation secure: how many sources may work with you; by default what their owners "
+        "say, else a fifth."
+    ),
+]
+Needed = Annotated[
+    int | None,
+    typer.Option(
+        help="With --aggregation secure: how many must answer. More mean less noise, and fewer that may "
+        "fail; by default nine tenths."
+    ),
+]
+Alone = Annotated[
+    int | None,
+    typer.Option(
+        help="With --aggregation secure: how many times epsilon all others together may learn of a source; "
+        "by default 10."
+    ),
+]
+Groups = Annotated[
+    int,
+    typer.Option(
+        help="With --aggregation secure, from 60 sources on: sum them in so many groups and take the "
+        "median, so that a false answer spoils one group."
+    ),
+]
 Asker = Annotated[str, typer.Option(help="Who asks, as the owners' policies name them.")]
 CampaignName = Annotated[
     str | None,
@@ -209,6 +249,11 @@ def calibrate(
     site_timeout: SiteTimeout = 120,
     max_rows: MaxRows = None,
     rows_per_person: RowsPerPerson = 1,
+    aggregation: Aggregation = "each",
+    colluding: Colluding = None,
+    needed: Needed = None,
+    alone: Alone = None,
+    groups: Groups = 1,
     asker: Asker = "local",
     campaign: CampaignName = None,
     public: PublicRows = None,
@@ -243,9 +288,12 @@ def calibrate(
 
     `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --min-sites 3 --out map.json`
 
+    `privcal calibrate --federation kits/me@lab.org --model resnet50-v3 --aggregation secure --out map.json`
+
     `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
+    secure = _secure(aggregation, colluding, needed, alone, groups, answers, rehearse)
     if answers and not rehearse:
         if out is None:
             raise InputError(NO_OUT)
@@ -257,6 +305,11 @@ def calibrate(
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
+    if secure is not None and rows_per_person != 1:
+        raise InputError(
+            "in secure sums the sites tell how many rows of a person count: leave out "
+            "--rows-per-person"
+        )
     check_files(method, public=public, sketch=sketch, plot=plot)
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
@@ -304,6 +357,7 @@ def calibrate(
         out,
         sketch,
         named=named is not None,
+        secure=secure,
     )
     request.check([*files, source_list, policy, public], plot)
     check_page(html)
@@ -352,6 +406,8 @@ class _Request:
     sketch: Path | None
     named: bool
     """Whether the asker named the method; otherwise it is said why it is this one."""
+    secure: Secure | None = None
+    """What is said of secure sums; None where each source answers by itself."""
 
     def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
@@ -371,6 +427,7 @@ class _Request:
             "model": self.model,
             "options": {k: v for k, v in self.method.options().items() if k != "public"},
             "public": None if self.public is None else str(self.public),
+            "secure": None if self.secure is None else asdict(self.secure),
             **more,
         }
         return open_campaign(self.out, json.loads(json.dumps(plan)), resume, self.campaign)
@@ -380,7 +437,7 @@ class _Request:
 class _Asked:
     """Those who are asked, and what depends on who they are."""
 
-    panel: AbstractContextManager[Panel]
+    panel: AbstractContextManager[Panel | SecurePanel]
     campaign: Campaign
     unit: str
     again: str
@@ -407,6 +464,37 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
         raise InputError("sites keep their own data, policies and ledgers: give none of these")
     need_posix()
     need_flare()
+
+
+def _secure(
+    aggregation: str,
+    colluding: int | None,
+    needed: int | None,
+    alone: int | None,
+    groups: int,
+    answers: bool,
+    rehearse: bool,
+) -> Secure | None:
+    """What is said of secure sums; None where each source answers by itself."""
+    one_of("--aggregation", aggregation, AGGREGATIONS)
+    said = Secure(colluding, needed, alone, groups)
+    if aggregation == "each":
+        if said != Secure():
+            raise InputError(
+                "--colluding, --needed, --alone and --groups are for --aggregation secure"
+            )
+        return None
+    if answers:
+        raise InputError(
+            "answers by mail come from one source each: secure sums are for sources of your own, or "
+            "for a federation (--federation)"
+        )
+    if rehearse:
+        raise InputError(
+            "a rehearsal asks each source by itself: leave out --aggregation (privcal study compares both)"
+        )
+    need_cryptography()
+    return said
 
 
 def _check_rehearsal(federation: Path | None, *kept: object) -> None:
@@ -479,7 +567,7 @@ def _say_target(method: methods.Method, sources: list[Source]) -> None:
 def _sources(
     request: _Request, sources: list[Source], files: list[Path], column: str | None
 ) -> _Asked:
-    panel = LocalPanel(sources, request.asker)
+    local = LocalPanel(sources, request.asker)
     resume = Campaign.began(campaign_folder(request.out))
     campaign = request.begin(
         resume,
@@ -490,8 +578,20 @@ def _sources(
     )
     if resume:
         note(f"going on with campaign {campaign.plan['campaign']}, which was interrupted")
-    recorded = nullcontext(Recorded(panel, campaign))
-    return _Asked(recorded, campaign, str(sources[0].unit), "the same command")
+    panel = _together(local, request.secure, campaign)
+    return _Asked(panel, campaign, str(sources[0].unit), "the same command")
+
+
+@contextmanager
+def _together(
+    local: LocalPanel, secure: Secure | None, campaign: Campaign
+) -> Iterator[Panel | SecurePanel]:
+    if secure is None:
+        yield Recorded(local, campaign)
+        return
+    from privcal.secure.local import LocalWay  # cryptography
+
+    yield SecurePanel(LocalWay(local), secure, campaign)
 
 
 def _sites(
@@ -507,6 +607,7 @@ def _sites(
     panel = distant(
         kit,
         campaign,
+        request.secure,
         timeout=timeout,
         max_rows=max_rows,
         rows_per_person=rows_per_person,
@@ -543,7 +644,7 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
         return result, list(panel.names)
 
 
-def _why(request: _Request, panel: Panel) -> str:
+def _why(request: _Request, panel: Panel | SecurePanel) -> str:
     if getattr(request.method, "event", None) is not None:
         return default.ONLY
     public = request.public is not None
@@ -556,7 +657,9 @@ def _kept(asked: _Asked) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if Campaign.began(asked.campaign.folder):
+        if FINAL in str(error):
+            asked.campaign.remove()
+        elif Campaign.began(asked.campaign.folder):
             note(f"answers already paid for come back free with {asked.again}")
         elif asked.local:
             asked.campaign.remove()

@@ -20,14 +20,19 @@ from privcal.documents import read_json
 from privcal.errors import InputError
 from privcal.plausible import FEWEST, REASONS
 from privcal.scores import Scores
+from privcal.totals import Total
+
+_STAGES = {"share": "answered", "check": "checked", "open": "opened"}
+"""What so many have done in a stage of a secure sum."""
 
 
 def step_text(method: str, step: Progress) -> str:
     """For the progress bar: the question, where it looks, and how many have left, and why."""
     temperature = getattr(step.query, "temperature", None)
     where = "" if temperature is None else f" at T = {temperature:.3f}"
+    stage = "" if step.stage is None else f", {_STAGES[step.stage]}"
     left = "".join(f", {n} left ({why})" for why, n in Counter(step.dropped.values()).items())
-    return f"{method}: question {step.asked + 1}{where}{left}"
+    return f"{method}: question {step.asked + 1}{where}{stage}{left}"
 
 
 def say_dropped(result: Result) -> None:
@@ -77,7 +82,8 @@ def report(
     ]
     if result.note and result.sketch is None:  # a sketch says it in words of its own, below
         parts.append(Text(f"{result.note[0].upper()}{result.note[1:]}."))
-    if max_rows is not None and "left_out" not in result.map.provenance:
+    each = result.noise is None
+    if each and max_rows is not None and "left_out" not in result.map.provenance:
         parts.append(
             _aside(
                 f"With fewer than {FEWEST} sites a false answer cannot be told from the others: only "
@@ -90,6 +96,8 @@ def report(
             "epsilon."
         )
     )
+    if result.noise is not None:
+        parts += _secure(result, local=max_rows is None)
     facts: dict[str, Any] = {
         "method": result.method,
         "map": result.map.to_dict(),
@@ -98,6 +106,7 @@ def report(
         "out": str(out),
         "campaign": result.campaign,
         "spent": dict(zip(names, result.spent, strict=True)),
+        "epsilon_alone": result.alone,
         "dropped": result.dropped,
         "left_out": result.left_out,
         "rounds": [
@@ -106,6 +115,7 @@ def report(
                 "query": asked.query.to_dict(),
                 "epsilon": asked.epsilon,
                 "answers": asked.answers,
+                "total": None if asked.total is None else _total(asked.total),
             }
             for asked in result.rounds
         ],
@@ -128,6 +138,41 @@ def report(
         parts.append(f"page: {html}")
         facts["html"] = str(html)
     show(as_json, facts, *parts)
+
+
+def _secure(result: Result, local: bool) -> list[RenderableType]:
+    """What is promised of secure sums, and what did not go well in them."""
+    facts = result.map.provenance
+    parts: list[RenderableType] = [
+        _aside(
+            f"Nobody saw one source's answer. Against you, the server and up to {facts['colluding']} of the "
+            f"sources working together that is epsilon {max(result.spent):g}; against all others "
+            f"together at most {result.alone:g}."
+            + (" But whoever runs the sources, as here, has their rows." if local else "")
+        )
+    ]
+    odd = sorted({name for a in result.rounds if a.total is not None for name in a.total.left_out})
+    if odd:
+        names = ", ".join(odd)
+        parts.append(
+            _aside(
+                f"Not used in opening a sum: {names}. It need not be their doing: whoever deals them "
+                "a false share brings that about."
+            )
+        )
+    return parts
+
+
+def _total(total: Total) -> dict[str, Any]:
+    """A total for programs."""
+    return {
+        "parts": [{"sources": p.sources, "values": p.values} for p in total.parts],
+        "average": total.average.tolist(),
+        "variance": total.variance,
+        "honest": total.noise.honest,
+        "alone": total.noise.alone,
+        "left_out": total.left_out,
+    }
 
 
 def _aside(text: str) -> Text:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -28,10 +29,12 @@ from privcal.cli.sketch_report import document, draw, report
 from privcal.displays.sketch_page import sketch_page
 from privcal.errors import InputError
 from privcal.files import check_outputs
+from privcal.notebook import some
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import from_nano
 from privcal.queries import Hats
 from privcal.readers import read_scores
+from privcal.sketch.answers import SketchAnswer, SketchTotal
 from privcal.sketch.sketch import Sketch
 from privcal.sketch.sketch import merge as merge_sketches
 
@@ -56,8 +59,13 @@ def merge(
         except InputError as error:
             raise InputError(f"{file}: {error}") from None
     merged.save(out)
-    facts = {"out": str(out), "answers": len(merged.answers), "spent": merged.spent}
-    show(as_json, facts, f"{_answers(merged)} written to {out}")
+    facts = {
+        "out": str(out),
+        "answers": len(merged.answers),
+        "totals": len(merged.totals),
+        "spent": merged.spent,
+    }
+    show(as_json, facts, f"{merged.describe()} written to {out}")
 
 
 def show_sketch(
@@ -84,45 +92,28 @@ def show_sketch(
         )
     elif public is not None:
         raise InputError("--public is for the page of a sketch: give --html as well")
-    count = len(sketch.answers)
-    deviation = count * math.sqrt(sketch.noise_variance)
-    totals = [float(value) for value in sketch.average * count]
-    wrong, right = totals[: len(sketch.query.knots)], totals[len(sketch.query.knots) :]
-    answers = [
-        {
-            "source": entry.source,
-            "asker": entry.asker,
-            "campaign": entry.campaign,
-            "epsilon": from_nano(entry.nano_epsilon),
-            "rows_per_person": entry.rows_per_person,
-        }
-        for entry in sketch.answers
-    ]
-    columns = ("source", "asker", "campaign", "ε", "rows per person")
-    listed = table(columns, columns[:3], title=plural(count, "answer"))
-    for answer in answers:
-        cells = {**answer, "epsilon": f"{answer['epsilon']:g}"}
-        listed.add_row(*map(str, cells.values()))
-    times = Counter(entry.who for entry in sketch.answers).values()
-    often = [
-        f"{source} answered {number} times, for ε = {epsilon:g} in all"
-        for number, (source, epsilon) in zip(times, sketch.spent.items(), strict=True)
-        if number > 1
-    ]
+    deviation = sketch.count * math.sqrt(sketch.noise_variance)
+    sums = [float(value) for value in sketch.average * sketch.count]
+    wrong, right = sums[: len(sketch.query.knots)], sums[len(sketch.query.knots) :]
+    answers = [_answer(answer) for answer in sketch.answers]
+    totals = [_total(total) for total in sketch.totals]
     facts = {
         "file": str(file),
         "query": sketch.query.to_dict(),
         "model": sketch.model,
         "answers": answers,
+        "totals": totals,
         "spent": sketch.spent,
+        "alone": sketch.alone,
         "noisy_totals": dict(zip(_halves(sketch.query), (wrong, right), strict=True)),
         "noise_deviation": deviation,
     }
     question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
-    noisy = _totals(sketch.query, wrong, right, deviation)
+    noisy = _noisy(sketch.query, wrong, right, deviation)
     written = [] if html is None else [f"page: {html}"]
     title = Text(str(file), style="bold")
-    show(as_json, facts, title, Text(question), listed, *often, noisy, *written)
+    listed = *_answers_table(answers), *_totals_tables(totals)
+    show(as_json, facts, title, Text(question), *listed, *_often(sketch), noisy, *written)
 
 
 def fit(
@@ -163,12 +154,87 @@ def fit(
         "evaluation": document(evaluation, sketch.epsilon),
     }
     charged = f"each charged at most epsilon {sketch.epsilon:g}"
-    what = f"{fitted.map.describe()} from {_answers(sketch)}"
+    what = f"{fitted.map.describe()} from {sketch.describe()}"
     show(as_json, facts, f"{what}, {charged}; map written to {out}", *parts)
 
 
-def _answers(sketch: Sketch) -> str:
-    return f"{plural(len(sketch.answers), 'answer')} of {plural(len(sketch.spent), 'source')}"
+def _answer(answer: SketchAnswer) -> dict[str, Any]:
+    return {
+        "source": answer.source,
+        "asker": answer.asker,
+        "campaign": answer.campaign,
+        "epsilon": from_nano(answer.nano_epsilon),
+        "rows_per_person": answer.rows_per_person,
+    }
+
+
+def _total(total: SketchTotal) -> dict[str, Any]:
+    return {
+        "groups": [list(part.sources) for part in total.parts],
+        "asker": total.asker,
+        "campaign": total.campaign,
+        "epsilon": from_nano(total.nano_epsilon),
+        "epsilon_alone": from_nano(total.nano_alone),
+        "rows_per_person": total.noise.rows_per_person,
+        "honest": total.noise.honest,
+        "noise": total.noise.describe(),
+    }
+
+
+def _answers_table(answers: list[dict[str, Any]]) -> Iterator[Table]:
+    if answers:
+        columns = ("source", "asker", "campaign", "ε", "rows per person")
+        listed = table(columns, columns[:3], title=plural(len(answers), "answer"))
+        for answer in answers:
+            cells = {**answer, "epsilon": f"{answer['epsilon']:g}"}
+            listed.add_row(*map(str, cells.values()))
+        yield listed
+
+
+def _totals_tables(totals: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    """For people: every total, and whose answers are in it."""
+    for total in totals:
+        names = [name for group in total["groups"] for name in group]
+        columns = (
+            "sources",
+            "asker",
+            "campaign",
+            "ε",
+            "ε if all others collude",
+            "rows per person",
+        )
+        listed = table(
+            columns,
+            columns[1:3],
+            title="A total: nobody saw what one of its sources answered",
+            caption=f"Its noise: {total['noise']}.{_median(len(total['groups']))}",
+        )
+        epsilons = (f"{total[name]:g}" for name in ("epsilon", "epsilon_alone"))
+        listed.add_row(
+            f"{len(names):,}",
+            total["asker"],
+            total["campaign"],
+            *epsilons,
+            str(total["rows_per_person"]),
+        )
+        yield listed
+        yield Text(f"In it: {some(sorted(names))}.")
+
+
+def _often(sketch: Sketch) -> list[str]:
+    """For people: who answered several times."""
+    alike: dict[tuple[int, float], list[str]] = {}
+    for source, times in sketch.times.items():
+        if times > 1:
+            alike.setdefault((times, sketch.spent[source]), []).append(source)
+    return [
+        f"{some(names)} answered {times} times, for ε = {epsilon:g} in all"
+        for (times, epsilon), names in alike.items()
+    ]
+
+
+def _median(groups: int) -> str:
+    return "" if groups == 1 else f" Of {groups} groups, the median counts."
 
 
 def _halves(query: Hats) -> tuple[str, str]:
@@ -177,7 +243,7 @@ def _halves(query: Hats) -> tuple[str, str]:
     return ("wrong", "right") if event is None else ("other classes", f"class {event}")
 
 
-def _totals(query: Hats, wrong: list[float], right: list[float], deviation: float) -> Table:
+def _noisy(query: Hats, wrong: list[float], right: list[float], deviation: float) -> Table:
     own = "confidence" if query.event is None else "risk"
     noisy = table(
         ("score (log-odds)", own, *_halves(query)),

@@ -24,6 +24,13 @@ from privcal.sketch.risk import RiskEvaluation
 UNIT = "person, or row where a source has no person ids"
 """Whom ε protects at sources of which nobody knows more."""
 
+SEALED = (
+    "The sums of one source were opened by nobody. They left it in sealed pieces, of which whoever asked "
+    "could only put together the total of many sources. So each added but a share of the noise, and the "
+    "total has about the noise of one."
+)
+"""What is different in a secure sum."""
+
 _POINTS = 80
 """Of a smooth curve: more would be seen by nobody, and make the page large."""
 
@@ -148,13 +155,19 @@ def _trust(evaluation: Estimated) -> list[str]:
     ]
 
 
-def cost(epsilon: float, unit: str) -> Html:
-    """What ε means to one person, in odds."""
+def cost(epsilon: float, unit: str, alone: float | None = None) -> Html:
+    """What ε means to one person, in odds; `alone` is the ε of a secure sum if all others collude."""
+    sealed = (
+        f"So much holds against whoever asked, the server and as many of the sources as the owners agreed "
+        f"on, working together. Should more of them do so, or the seals be broken, it is ε = {alone or 0:g} at "
+        "most."
+    )
     return paragraphs(
         f"The privacy that a source gave up is measured by ε (epsilon): here {epsilon:g} at most. Smaller "
         "is more private; 0 would be nothing learnt at all.",
         f"What that means for one {unit}: {as_odds(epsilon)}. That holds for everything that can ever be "
-        "made of these answers, by anybody, with any other knowledge.",
+        f"made of these answers{', by anybody' if alone is None else ''}, with any other knowledge.",
+        *([] if alone is None else [sealed]),
         "It is per source: somebody whose data are at two sources is exposed to both.",
     )
 
@@ -167,8 +180,8 @@ def odds(epsilon: float) -> str:
     return f"50 → at most {most} of 100" if most < 100 else "no promise: more than 99 of 100"
 
 
-def what_left(*queries: str) -> Html:
-    """What leaves a source at its answers, in plain words."""
+def what_left(*queries: str, together: bool = False) -> Html:
+    """What leaves a source at its answers, in plain words; `together` where only totals were opened."""
     asked = paragraphs(f"Each source was asked: {queries[0]}.") if len(queries) == 1 else None
     if len(queries) > 1:
         asked = join(paragraphs("Each source was asked, one after the other:"), items(queries))
@@ -177,7 +190,8 @@ def what_left(*queries: str) -> Html:
         paragraphs(
             "What left a source: these sums over all its rows, each with random noise added on its own "
             "machine before anything was sent. No row, no label, no score, no name and no exact number "
-            "of rows left it."
+            "of rows left it.",
+            *([SEALED] if together else []),
         ),
     )
 

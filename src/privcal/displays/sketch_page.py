@@ -8,6 +8,7 @@ from privcal.displays import parts
 from privcal.displays.estimates import Estimated, display_of
 from privcal.pages import Html, Section, facts, join, page, paragraphs, table
 from privcal.privacy.epsilon import from_nano
+from privcal.sketch.answers import SketchTotal
 from privcal.sketch.sketch import Sketch
 from privcal.wording import plural
 
@@ -19,25 +20,37 @@ NEEDS_PUBLIC = (
 
 def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
     """The page of a sketch; without an evaluation, what is in it but not what it says."""
-    sources, model = len(sketch.nano_spent), sketch.model or "a model"
-    lead = (
-        f"{plural(sources, 'source')} answered a question about {model}, each with random noise "
-        "added on its own machine. This page shows what can be read off the noisy answers. Reading "
-        "them costs no further privacy."
-    )
+    secure = bool(sketch.totals)
+    alone = max(sketch.alone.values()) if secure else None
     counted = {
-        "sources": f"{sources:,}",
-        "answers": f"{len(sketch.answers):,}",
+        "sources": f"{len(sketch.nano_spent):,}",
+        "answers": f"{sketch.count:,}",
         "ε at each source, at most": f"{sketch.epsilon:g}",
     }
     sections = [
         *said(evaluation, sketch.epsilon),
-        Section("What left each source", parts.what_left(sketch.query.describe())),
-        Section("What it cost", join(facts(counted), parts.cost(sketch.epsilon, parts.UNIT))),
+        Section("What left each source", parts.what_left(sketch.query.describe(), together=secure)),
+        Section(
+            "What it cost", join(facts(counted), parts.cost(sketch.epsilon, parts.UNIT, alone))
+        ),
         Section("Who answered", _who(sketch)),
         Section("The noisy totals", _totals(sketch)),
     ]
-    return page("What a sketch says", lead, sections, made=f"From the sketch {name}.")
+    return page("What a sketch says", _lead(sketch), sections, made=f"From the sketch {name}.")
+
+
+def _lead(sketch: Sketch) -> str:
+    sources, model = plural(len(sketch.nano_spent), "source"), sketch.model or "a model"
+    if not sketch.totals:
+        how, noisy = "each with random noise added on its own machine", "noisy answers"
+    else:
+        how = "each with random noise added on its own machine"
+        how += ", and sealed so that only a total of many answers could be opened"
+        noisy = "noisy totals" if not sketch.answers else "noisy answers and totals"
+    return (
+        f"{sources} answered a question about {model}, {how}. This page shows what can be read off the "
+        f"{noisy}. Reading them costs no further privacy."
+    )
 
 
 def said(evaluation: Estimated | None, epsilon: float) -> list[Section]:
@@ -53,6 +66,12 @@ def said(evaluation: Estimated | None, epsilon: float) -> list[Section]:
 
 
 def _who(sketch: Sketch) -> Html:
+    return join(
+        _answers(sketch) if sketch.answers else None, *(_total(total) for total in sketch.totals)
+    )
+
+
+def _answers(sketch: Sketch) -> Html:
     rows = [
         (
             a.source,
@@ -73,8 +92,32 @@ def _who(sketch: Sketch) -> Html:
     return table("Every answer, and what it cost its source.", header, rows)
 
 
+def _total(total: SketchTotal) -> Html:
+    epsilon, alone = from_nano(total.nano_epsilon), from_nano(total.nano_alone)
+    known = {
+        "asked by": total.asker,
+        "campaign": total.campaign,
+        "sources in it": f"{len(total.sources):,}",
+        "groups, of which the median counts": str(total.noise.groups),
+        "ε at each source": f"{epsilon:g} ({parts.odds(epsilon)})",
+        "ε if all others work together": f"{alone:g} ({parts.odds(alone)})",
+        "its noise": total.noise.describe(),
+    }
+    if total.noise.groups == 1:
+        del known["groups, of which the median counts"]
+    listed = table(
+        "Whose answers are in the total; nobody saw one of them.",
+        ("group", "sources"),
+        [(str(group), ", ".join(part.sources)) for group, part in enumerate(total.parts, 1)],
+        sortable=False,
+    )
+    if total.noise.groups == 1:
+        listed = paragraphs(f"In it: {', '.join(total.parts[0].sources)}.")
+    return join(facts(known), listed)
+
+
 def _totals(sketch: Sketch) -> Html:
-    count, knots = len(sketch.answers), sketch.query.knots
+    count, knots = sketch.count, sketch.query.knots
     deviation = count * math.sqrt(sketch.noise_variance)
     totals = sketch.average * count
     places = max(0, 1 - math.floor(math.log10(deviation)))  # more digits would be noise alone

@@ -17,7 +17,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
 from privcal.federation.shared.certificates import expiry, fingerprint, mismatch, own_certificate
 from privcal.federation.shared.kit import Startup, contents, kind_of
-from privcal.federation.site.keys import SiteKeys
+from privcal.federation.site.keys import LOST, SiteKeys
 from privcal.federation.site.settings import SETTINGS, Site
 from privcal.privacy.ledger import Ledger
 
@@ -227,9 +227,7 @@ def _settings(folder: Path) -> str:
     for_sites=True,
 )
 def _keys(folder: Path) -> str:
-    if _is_set_up(folder):
-        SiteKeys.load(folder)
-    return ""
+    return LOST if _is_set_up(folder) and SiteKeys.load(folder).lost else ""
 
 
 @_rule(

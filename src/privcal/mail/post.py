@@ -23,13 +23,14 @@ import numpy as np
 
 from privcal import methods
 from privcal.calibrate import Result, calibrate
-from privcal.campaign import PLAN, Campaign, Recorded, Unusable, campaign_folder
+from privcal.campaign import PLAN, Campaign, Recorded, campaign_folder
 from privcal.documents import read_json, write_document
 from privcal.errors import CalibrationError, InputError
 from privcal.files import replacing
 from privcal.mail import letters
 from privcal.mail.letters import ANSWER_FORMAT, QUESTION_FORMAT, Given, Letter
 from privcal.methods.base import Ask, Batch, Method, Rounds
+from privcal.panels import Unusable
 from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question

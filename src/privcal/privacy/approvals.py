@@ -27,13 +27,16 @@ CREATE TABLE IF NOT EXISTS waiting (
 );
 """
 
+_ORDINARY = ("alone", None)
+
 
 @dataclass(frozen=True)
 class Proposal:
     """What a campaign asks, as the owner sees it and approves it.
 
     `nano` is its ε over the whole campaign, what it was charged before included; `digest` is that
-    of its questions, which asker and owner can compare.
+    of its questions, which asker and owner can compare. In secure sums each question costs `alone`
+    times its ε against everybody else together; None for a campaign outside of secure sums.
     """
 
     asker: str
@@ -43,6 +46,7 @@ class Proposal:
     requests: int
     nano: int
     digest: str
+    alone: int | None = None
 
     def cover(self, other: Proposal) -> bool:
         """Whether whoever approved this approved the other proposal too."""
@@ -50,26 +54,33 @@ class Proposal:
             (self.asker, self.campaign, self.model) == (other.asker, other.campaign, other.model)
             and set(other.kinds) <= set(self.kinds)
             and other.nano <= self.nano
+            and other.alone == self.alone
         )
 
     def text(self) -> str:
-        """The proposal as JSON."""
-        return json.dumps(vars(self), sort_keys=True)
+        """The proposal as JSON; `alone` is only in that of a campaign in secure sums."""
+        facts = {name: value for name, value in vars(self).items() if (name, value) != _ORDINARY}
+        return json.dumps(facts, sort_keys=True)
 
     @classmethod
     def of(cls, text: str) -> Proposal:
         """The proposal in a text of ours; ValueError, TypeError or KeyError where it is none."""
         facts: dict[str, Any] = json.loads(text)
         proposal = cls(**{**facts, "kinds": tuple(facts["kinds"])})
-        if not isinstance(proposal.nano, int) or not isinstance(proposal.requests, int):
+        numbers = (proposal.nano, proposal.requests, proposal.alone or 0)
+        if not all(isinstance(number, int) for number in numbers):
             raise TypeError(f"this is not the proposal of a campaign: {text}")
         return proposal
 
 
-def digest(asker: str, questions: Sequence[Question]) -> str:
-    """A hash that identifies what a campaign asks, whatever the order of its questions."""
+def digest(asker: str, questions: Sequence[Question], alone: int | None = None) -> str:
+    """A hash that identifies what a campaign asks, whatever the order of its questions.
+
+    `alone` is that of secure sums: the same questions outside of them have another hash.
+    """
     asked = sorted((q.round, q.index, q.nano_epsilon, q.query.canonical()) for q in questions)
-    text = json.dumps([asker, questions[0].campaign, asked], separators=(",", ":"))
+    what = [asker, questions[0].campaign, asked, *([] if alone is None else [alone])]
+    text = json.dumps(what, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

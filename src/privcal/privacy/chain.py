@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,21 +16,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from privcal.crypto import canonical
 from privcal.errors import Refused
 from privcal.privacy import accounts, approvals, reservations
-from privcal.privacy.epsilon import from_nano
+from privcal.privacy.epsilon import Cost, from_nano
 from privcal.privacy.marks import Head
 from privcal.privacy.policy import Policy
 from privcal.question import Question
 
 APPLICATION_ID = 0x70637631  # "pcv1": tells a ledger from any other SQLite file
 VERSION = 2
+SECURE_VERSION = 3
+"""A ledger's version, and that from its first part in a secure sum on: older software, which knows
+nothing of openings and of the second total, then refuses it."""
 
 Unit = Literal["row", "person"]
 UNITS = ("row", "person")
 
-CHARGE, PERSONS = "charge", "persons"
-"""Kinds of entries that questions make: a cost, and the state of the persons' accounts after it."""
+CHARGE, SHARE, PERSONS = "charge", "share", "persons"
+"""Kinds of entries that questions make: a cost, that of an answer which goes into a secure sum, and
+the state of the persons' accounts after it."""
+
+OPENING = "opening"
+"""The kind of entry that the opening of a secure sum makes: free of charge, once for each question."""
 
 POLICY, DATA, WRITTEN_OFF, APPROVED = "policy", "data", "written off", "approved"
 """Kinds of entries that only the owner makes."""
@@ -50,6 +59,8 @@ CREATE TABLE entry (
 CREATE INDEX by_kind ON entry (kind, seq);
 """
 
+SECURE_INDEX = "CREATE UNIQUE INDEX one_opening ON entry (what) WHERE kind = 'opening'"
+
 
 @dataclass(frozen=True)
 class Key:
@@ -66,15 +77,17 @@ class Key:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger, for people; its key is None where the owner made it.
+    """One line of the ledger, for people; its key is None where it charged nobody's question.
 
-    `what` is the query, the policy or the data as JSON, or a few words.
+    `what` is the query, the policy or the data as JSON, or a few words; of a share the query and
+    `alone`, of an opening the key of its question. `alone` is the cost against everybody else together.
     """
 
     kind: str
     key: Key | None
     what: str
     epsilon: float
+    alone: float
     time: str
     answered: bool
 
@@ -87,6 +100,7 @@ class Entry:
             key=None if row["asker"] is None else key,
             what=row["what"],
             epsilon=from_nano(row["epsilon"]),
+            alone=from_nano(cost(row).alone),
             time=row["time"],
             answered=row["answer"] is not None,
         )
@@ -125,7 +139,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
-def initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: int) -> None:
+def initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: Cost) -> None:
     """Make the tables of a new ledger; `lost` is what one that was lost at its path had spent."""
     db.row_factory = sqlite3.Row
     tables = (
@@ -141,8 +155,8 @@ def initialise(db: sqlite3.Connection, facts: Facts, policy: Policy, lost: int) 
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
     append(db, POLICY, json.dumps(policy.to_dict(), sort_keys=True))
-    if lost:
-        append(db, WRITTEN_OFF, "carried over from a lost ledger", lost)
+    if lost.alone:
+        append_write_off(db, "carried over from a lost ledger", lost)
 
 
 def read_facts(db: sqlite3.Connection) -> Facts:
@@ -180,10 +194,54 @@ def checked(row: sqlite3.Row) -> sqlite3.Row:
 
 def head(db: sqlite3.Connection) -> Head:
     """The end of the chain."""
+    seq, hash, nano = _last(db)
+    beyond = sum(cost(row).alone - row["epsilon"] for row in _of_kinds(db, SHARE, WRITTEN_OFF))
+    return Head(seq, hash, Cost(nano, nano + beyond))
+
+
+def spent(db: sqlite3.Connection) -> Cost:
+    """Everything that was charged or written off."""
+    return head(db).spent
+
+
+def _last(db: sqlite3.Connection) -> tuple[int, str, int]:
+    """Number, hash and running total of the newest entry."""
     row = db.execute("SELECT * FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-    if row is None:
-        return Head(0, ROOT, 0)
-    return Head(row["seq"], checked(row)["hash"], row["spent"])
+    return (0, ROOT, 0) if row is None else (row["seq"], checked(row)["hash"], row["spent"])
+
+
+def _of_kinds(db: sqlite3.Connection, *kinds: str) -> Iterator[sqlite3.Row]:
+    """The entries of some kinds, oldest first."""
+    rows = db.execute(
+        f"SELECT * FROM entry WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq", kinds
+    )
+    return map(checked, rows)
+
+
+def cost(row: sqlite3.Row) -> Cost:
+    """What an entry cost.
+
+    A share says how many times its ε it cost against everybody else together, and budget that was
+    written off how much of that, where it is more than its ε.
+    """
+    nano, kind, what = row["epsilon"], row["kind"], row["what"]
+    if kind == SHARE:
+        return Cost.of(nano, json.loads(what)["alone"])
+    if kind == WRITTEN_OFF and what.startswith("{"):
+        return Cost(nano, json.loads(what)["nano_alone"])
+    return Cost(nano, nano)
+
+
+def highest_ratio(db: sqlite3.Connection) -> int:
+    """The most times its ε that any share cost against everybody else; 1 where there is none."""
+    return max((json.loads(row["what"])["alone"] for row in _of_kinds(db, SHARE)), default=1)
+
+
+def highest_ratio_allowed(db: sqlite3.Connection) -> int:
+    """The same, of shares that were charged and of those that any policy would have let be."""
+    policies = (json.loads(row["what"]) for row in _of_kinds(db, POLICY))
+    rules = (Policy.of(policy, "of the ledger").secure for policy in policies)
+    return max(highest_ratio(db), *(rule.alone for rule in rules if rule is not None), 1)
 
 
 def find(db: sqlite3.Connection, question: Question, asker: str) -> sqlite3.Row | None:
@@ -211,11 +269,16 @@ def read_policy(db: sqlite3.Connection) -> Policy:
     return Policy.of(json.loads(row["what"]), "of the ledger")
 
 
-def stored_answer(row: sqlite3.Row) -> list[int]:
-    """The answer to a charged question; Refused where it was lost."""
+def stored_answer(row: sqlite3.Row) -> str:
+    """The answer to a charged question as it was stored; Refused where it was lost."""
     if row["answer"] is None:
         raise Refused("lost")
-    return [int(v) for v in json.loads(row["answer"])]
+    return str(row["answer"])
+
+
+def numbers_in(answer: str) -> list[int]:
+    """The numbers of a stored answer."""
+    return [int(v) for v in json.loads(answer)]
 
 
 def check_accounts(db: sqlite3.Connection) -> None:
@@ -225,12 +288,16 @@ def check_accounts(db: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("the accounts of persons are damaged")
 
 
-def written_off(db: sqlite3.Connection) -> int:
-    """Nano-ε that the owner wrote off, or that a lost ledger had spent."""
-    total: int = db.execute(
-        "SELECT COALESCE(SUM(epsilon), 0) FROM entry WHERE kind = ?", (WRITTEN_OFF,)
-    ).fetchone()[0]
-    return total
+def written_off(db: sqlite3.Connection) -> Cost:
+    """What the owner wrote off, or a lost ledger had spent."""
+    return sum(map(cost, _of_kinds(db, WRITTEN_OFF)), Cost())
+
+
+def generation(db: sqlite3.Connection) -> str:
+    """A hash that is another after every restore: over what was fixed, and all that was written off."""
+    facts = read_facts(db)
+    off = [row["hash"] for row in _of_kinds(db, WRITTEN_OFF)]
+    return hash_of(("privcal generation", facts.id, facts.secret, facts.created, *off))
 
 
 def spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
@@ -243,7 +310,8 @@ def recent_charges(db: sqlite3.Connection, most: int) -> int:
     """How many questions were charged within the last hour; counted no further than `most`."""
     ago = stamp(now() - timedelta(hours=1))
     rows = db.execute(
-        "SELECT time FROM entry WHERE kind = ? ORDER BY seq DESC LIMIT ?", (CHARGE, most)
+        "SELECT time FROM entry WHERE kind IN (?, ?) ORDER BY seq DESC LIMIT ?",
+        (CHARGE, SHARE, most),
     )
     return sum(time > ago for (time,) in rows)
 
@@ -251,6 +319,7 @@ def recent_charges(db: sqlite3.Connection, most: int) -> int:
 def exported(row: sqlite3.Row) -> dict[str, Any]:
     """An entry for an audit system: whatever its hash is over, and the hash."""
     charge = row["kind"] == CHARGE
+    asked = row["kind"] in (CHARGE, SHARE, OPENING)
     return {
         "seq": row["seq"],
         "time": row["time"],
@@ -263,8 +332,9 @@ def exported(row: sqlite3.Row) -> dict[str, Any]:
         "what": None if charge else row["what"],
         "digest": row["digest"],
         "nano_epsilon": row["epsilon"],
+        "nano_alone": cost(row).alone,
         "nano_spent": row["spent"],
-        "answered": row["answer"] is not None if charge else None,
+        "answered": row["answer"] is not None if asked else None,
         "previous": row["previous"],
         "hash": row["hash"],
     }
@@ -279,9 +349,8 @@ def append(
     digest: str = "",
 ) -> None:
     """Add an entry to the end of the chain."""
-    last = head(db)
-    spent = last.spent + nano
-    fields = (last.seq + 1, kind, *key, what, digest, nano, spent, stamp(now()), last.hash)
+    seq, previous, before = _last(db)
+    fields = (seq + 1, kind, *key, what, digest, nano, before + nano, stamp(now()), previous)
     db.execute(
         f"INSERT INTO entry ({', '.join(HASHED)}, hash) VALUES ({', '.join('?' * 13)})",
         (*fields, hash_of(fields)),
@@ -293,6 +362,69 @@ def append_charge(db: sqlite3.Connection, question: Question, asker: str) -> Non
     key = (asker, question.campaign, question.round, question.index)
     text, digest = question.query.canonical(), question.digest()
     append(db, CHARGE, text, question.nano_epsilon, key, digest)
+
+
+def append_share(
+    db: sqlite3.Connection, question: Question, asker: str, digest: str, alone: int
+) -> None:
+    """Add the cost of a question that is answered in a secure sum to the end of the chain."""
+    _use_secure_version(db)
+    key = (asker, question.campaign, question.round, question.index)
+    append(db, SHARE, share_text(question, alone), question.nano_epsilon, key, digest)
+
+
+def share_text(question: Question, alone: int) -> str:
+    """What a share's entry tells of its question."""
+    return canonical.write({"alone": alone, "query": question.query.to_dict()})
+
+
+def append_write_off(db: sqlite3.Connection, why: str, lost: Cost) -> None:
+    """Add to the end of the chain what counts as spent, though the ledger does not know on what.
+
+    Its digest is random, so that no two look alike: each makes another `generation`.
+    """
+    if lost.alone != lost.nano:
+        _use_secure_version(db)
+        why = canonical.write({"nano_alone": lost.alone, "why": why})
+    append(db, WRITTEN_OFF, why, lost.nano, digest=secrets.token_hex(16))
+
+
+def append_opening(
+    db: sqlite3.Connection, question: Question, asker: str, digest: str, numbers: list[int]
+) -> None:
+    """Add to the end of the chain that a secure sum was opened, and what this site showed."""
+    _use_secure_version(db)
+    append(db, OPENING, _opening_key(question, asker), digest=digest)
+    row = find_opening(db, question, asker)
+    assert row is not None
+    write_answer(db, row, json.dumps(numbers))
+
+
+def find_opening(db: sqlite3.Connection, question: Question, asker: str) -> sqlite3.Row | None:
+    """The entry with which the secure sum about this asker's question was opened, or None."""
+    row: sqlite3.Row | None = db.execute(
+        "SELECT * FROM entry WHERE kind = ? AND what = ?", (OPENING, _opening_key(question, asker))
+    ).fetchone()
+    return None if row is None else checked(row)
+
+
+def _opening_key(question: Question, asker: str) -> str:
+    return canonical.write([asker, question.campaign, question.round, question.index])
+
+
+def write_answer(db: sqlite3.Connection, row: sqlite3.Row, text: str) -> None:
+    """Put the answer beside an entry that has none."""
+    db.execute(
+        "UPDATE entry SET answer = ?, sealed = ? WHERE seq = ?",
+        (text, hash_of((row["hash"], text)), row["seq"]),
+    )
+
+
+def _use_secure_version(db: sqlite3.Connection) -> None:
+    """From now on the ledger holds what older software does not understand."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < SECURE_VERSION:
+        db.execute(SECURE_INDEX)
+        db.execute(f"PRAGMA user_version = {SECURE_VERSION}")
 
 
 def now() -> datetime:

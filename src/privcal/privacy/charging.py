@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from privcal.errors import Refused
 from privcal.privacy import approvals, chain
 from privcal.privacy.approvals import Proposal
+from privcal.privacy.epsilon import Cost
 from privcal.privacy.policy import Policy
 from privcal.privacy.reservations import Reservation
 from privcal.question import Question
@@ -20,7 +21,7 @@ def check_payable(
     db: sqlite3.Connection,
     policy: Policy,
     asker: str,
-    nano: int,
+    cost: Cost,
     requests: int,
     others: list[Reservation],
     own: Reservation | None,
@@ -29,21 +30,24 @@ def check_payable(
 
     What the campaign has reserved itself is there for it; the caps hold all the same.
     """
-    spent, off = chain.head(db).spent, chain.written_off(db)
+    spent, off = chain.spent(db), chain.written_off(db)
     each = policy.budget == "person"
-    paid = off if each else spent
+    room = person_room(db, policy, [cost, *(other.cost for other in others)])
+    if not each:
+        room = policy.cap - spent
     of_one = policy.nano_of(asker)
     by_asker = 0 if of_one is None else chain.spent_by(db, asker)
-    if paid + nano > policy.nano_total or (of_one is not None and by_asker + nano > of_one):
+    if not cost.within(room) or (of_one is not None and by_asker + cost.nano > of_one):
         raise Refused("over_budget")
-    if own is None or nano > own.nano:
-        if each:  # by whoever was new when the oldest of them reserved
+    if own is None or not cost.within(own.cost):
+        held = sum((other.cost for other in others), Cost())
+        if each:  # and what whoever was new when the oldest of them reserved has paid since
+            charged = (spent - off).nano
             running = [other.since for other in (*others, *([own] if own else []))]
-            paid += max(0, spent - off - min(running, default=spent - off))
-        held = sum(other.nano for other in others)
+            held += Cost(max(0, charged - min(running, default=charged)))
         held_by_asker = sum(other.nano for other in others if other.asker == asker)
-        if paid + nano + held > policy.nano_total or (
-            of_one is not None and by_asker + nano + held_by_asker > of_one
+        if not (cost + held).within(room) or (
+            of_one is not None and by_asker + cost.nano + held_by_asker > of_one
         ):
             raise Refused("reserved")
     rate = policy.requests_per_hour
@@ -54,18 +58,32 @@ def check_payable(
             raise Refused("too_often")
 
 
+def person_room(db: sqlite3.Connection, policy: Policy, wanted: Sequence[Cost] = ()) -> Cost:
+    """What may be spent on one person beside what was written off.
+
+    An account tells a person's ε, and not what that cost against everybody else together. It is at
+    most so many times the ε as in the most expensive share, of those charged and those `wanted`: with
+    an account that is held to what this says, nobody exceeds either total.
+    """
+    left = policy.cap - chain.written_off(db)
+    ratios = (-(-cost.alone // cost.nano) for cost in wanted if cost.nano)
+    ratio = max(chain.highest_ratio(db), *ratios, 1)
+    return Cost.of(min(left.nano, left.alone // ratio), ratio)
+
+
 def disapproval(
     db: sqlite3.Connection,
     policy: Policy,
     questions: Sequence[Question],
     asker: str,
     nano: int,
+    alone: int | None,
     offered: bool,
 ) -> str | None:
     """Why these questions may not be charged yet, or None where their owner approved them.
 
     A campaign that is not approved is noted as waiting. `nano` is what its questions cost: some of
-    them may be answered already.
+    them may be answered already. `alone` is that of secure sums, None outside of them.
     """
     if not policy.approve:
         return None
@@ -77,7 +95,8 @@ def disapproval(
         tuple(sorted({question.query.kind for question in questions})),
         len(questions),
         nano + chain.spent_by(db, asker, campaign),
-        approvals.digest(asker, questions),
+        approvals.digest(asker, questions, alone),
+        alone,
     )
     rows = db.execute("SELECT * FROM entry WHERE kind = ? ORDER BY seq DESC", (chain.APPROVED,))
     if any(Proposal.of(chain.checked(row)["what"]).cover(wanted) for row in rows):

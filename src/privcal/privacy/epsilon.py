@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -10,6 +11,42 @@ from privcal.errors import InputError
 
 NANO = 10**9
 MAX_EPSILON = 10**6
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something costs, or all of it together, in nano-ε.
+
+    nano
+        Against whoever asks, the server, and as many hospitals as a secure sum withstands.
+    alone
+        Against everybody else together. An answer outside of secure sums costs the same twice.
+
+    >>> Cost(1, 10) + Cost(2, 2)
+    Cost(nano=3, alone=12)
+    """
+
+    nano: int = 0
+    alone: int = 0
+
+    @classmethod
+    def of(cls, nano: int, alone: int | None) -> Cost:
+        """The cost of so much ε: in a secure sum `alone` times as much against everybody else."""
+        return cls(nano, nano if alone is None else alone * nano)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.nano + other.nano, self.alone + other.alone)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.nano - other.nano, self.alone - other.alone)
+
+    def within(self, cap: Cost) -> bool:
+        """Whether neither part is above the cap's."""
+        return self.nano <= cap.nano and self.alone <= cap.alone
+
+    def at_least(self, least: Cost) -> Cost:
+        """The larger of each part."""
+        return Cost(max(self.nano, least.nano), max(self.alone, least.alone))
 
 
 def to_nano(epsilon: float | int | str | Decimal | Fraction, what: str = "epsilon") -> int:

@@ -78,6 +78,19 @@ class NoiseLaw:
         """Whether it is that of a secure sum."""
         return self.honest is not None
 
+    def describe(self) -> str:
+        """Whose noise it is, in words.
+
+        >>> NoiseLaw(honest=27, alone=10).describe()
+        'shares, of which 27 make the noise of one source, and a little of each one (that of ε times 10)'
+        """
+        if not self.secure:
+            return "all of its own, at each source"
+        return (
+            f"shares, of which {self.honest} make the noise of one source, and a little of each one "
+            f"(that of ε times {self.alone})"
+        )
+
     @property
     def laplaces(self) -> float:
         """How much noise one source adds, where a Laplace variable of its own is 1."""

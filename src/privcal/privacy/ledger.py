@@ -39,18 +39,18 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from privcal.checks import one_of
 from privcal.errors import InputError, Refused
 from privcal.privacy import accounts, approvals, chain, charging, reservations
 from privcal.privacy.approvals import Proposal
 from privcal.privacy.chain import Entry, Facts, Unit
-from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.privacy.epsilon import Cost, from_nano, to_nano
 from privcal.privacy.marks import Known, Marks, connect, default_marks, locked, reading
 from privcal.privacy.policy import Policy
 from privcal.privacy.reservations import Reservation
@@ -142,7 +142,7 @@ class Ledger:
                 # In the place of a lost one it is about the same people, and so is the same source.
                 facts = replace(facts, id=marked.lost_at(ledger.path) or facts.id)
                 with chain.transaction(db):
-                    chain.initialise(db, facts, policy, marked.spent_at(ledger.path) or 0)
+                    chain.initialise(db, facts, policy, marked.spent_at(ledger.path) or Cost())
                 marked.raise_to(facts.id, facts.unit, ledger.path, chain.head(db))
         except BaseException as error:
             ledger.path.unlink()
@@ -167,7 +167,7 @@ class Ledger:
         policy = policy or Policy()
         with chain.transaction(ledger._memory):
             chain.initialise(
-                ledger._memory, _new_facts(name or "unnamed", unit, None, policy), policy, 0
+                ledger._memory, _new_facts(name or "unnamed", unit, None, policy), policy, Cost()
             )
         return ledger
 
@@ -215,57 +215,133 @@ class Ledger:
         None means: charged, and the caller must now draw the answer and `store` it. A stored
         answer is never given for another model than the question's.
         """
-        nano = question.nano_epsilon
+        stored = self._charge(question, asker, policy, question.digest(), None)
+        return None if stored is None else chain.numbers_in(stored)
+
+    def charge_share(
+        self, question: Question, asker: str, policy: Policy, digest: str, nano_alone: int
+    ) -> str | None:
+        """Charge a question that is answered in a secure sum, as `charge` does: both totals at once.
+
+        `digest` is that of the sum's terms, and `nano_alone` what the answer costs against everybody
+        else together: a whole number of times its ε. Returns the reply that was stored, or None
+        where it is charged now, and the caller must make the reply and `store_share` it.
+        """
+        alone, rest = divmod(nano_alone, question.nano_epsilon)
+        if rest or alone < 1:
+            raise Refused("bad_request")
+        return self._charge(question, asker, policy, digest, alone)
+
+    def _charge(
+        self, question: Question, asker: str, policy: Policy, digest: str, alone: int | None
+    ) -> str | None:
+        """Charge a question, in a secure sum where it is asked for `alone`; the stored answer or None."""
+        cost = Cost.of(question.nano_epsilon, alone)
         with self._changing() as db:
             row = chain.find(db, question, asker)
             if row is not None:
-                if row["digest"] != question.digest():
+                kind = chain.CHARGE if alone is None else chain.SHARE
+                if (row["kind"], row["digest"]) != (kind, digest):
                     raise Refused("id_conflict")
                 return chain.stored_answer(row)
             if chain.read_policy(db).budget != policy.budget:
                 raise Refused("unavailable")  # the owner changed it since the policy was looked at
-            refused = charging.disapproval(db, policy, [question], asker, nano, offered=False)
+            refused = charging.disapproval(
+                db, policy, [question], asker, cost.nano, alone, offered=False
+            )
             if refused is None:
                 now = chain.now().timestamp()
                 held = reservations.live(db, now)
                 own = held.pop((asker, question.campaign), None)
-                charging.check_payable(db, policy, asker, nano, 1, list(held.values()), own)
-                chain.append_charge(db, question, asker)
+                charging.check_payable(db, policy, asker, cost, 1, list(held.values()), own)
+                if alone is None:
+                    chain.append_charge(db, question, asker)
+                else:
+                    chain.append_share(db, question, asker, digest, alone)
                 if own is not None:  # whatever it did not foresee comes out of it too
-                    left, requests = max(0, own.nano - nano), max(0, own.requests - 1)
-                    used = replace(own, nano=left, requests=requests, seen=now)
+                    left = (own.cost - cost).at_least(Cost())
+                    requests = max(0, own.requests - 1)
+                    used = replace(own, **vars(left), requests=requests, seen=now)
                     reservations.keep(db, used, now)
         if refused is not None:
             raise Refused(refused)
         return None
 
     def charge_persons(
-        self, question: Question, asker: str, persons: set[bytes], cap: int
+        self, question: Question, asker: str, persons: set[bytes], policy: Policy
     ) -> set[bytes]:
         """Charge each of `persons` (by `person_hash`) for a charged question of `asker`.
 
-        Returns those whose rows may count: whoever has less left of `cap` than the question costs
-        is not charged.
+        Returns those whose rows may count: whoever has less left of what `policy` allows than the
+        question costs is not charged.
         """
         with self._changing() as db:  # with the mark: a copy from before this must not pass
             _find_unanswered(db, question, asker)
             chain.check_accounts(db)
-            may = accounts.charge(db, persons, question.nano_epsilon, cap - chain.written_off(db))
+            room = charging.person_room(db, policy)
+            may = accounts.charge(db, persons, question.nano_epsilon, room.nano)
             chain.append(db, chain.PERSONS, accounts.digest(db))
             return may
 
     def store(self, question: Question, asker: str, answer: list[int]) -> None:
         """Commit the answer to a charged question of `asker`. Only after this may it leave."""
+        self._store(question, asker, json.dumps(answer), chain.CHARGE)
+
+    def store_share(self, question: Question, asker: str, text: str) -> None:
+        """Commit the sealed reply to a question in a secure sum. Only after this may it leave."""
+        self._store(question, asker, text, chain.SHARE)
+
+    def _store(self, question: Question, asker: str, text: str, kind: str) -> None:
         with self._open() as db, chain.transaction(db):
             row = _find_unanswered(db, question, asker)
-            text = json.dumps(answer)
-            db.execute(
-                "UPDATE entry SET answer = ?, sealed = ? WHERE seq = ?",
-                (text, chain.hash_of((row["hash"], text)), row["seq"]),
-            )
+            if row["kind"] != kind:
+                raise Refused("id_conflict")
+            chain.write_answer(db, row, text)
 
-    def reserve(self, questions: Sequence[Question], asker: str, policy: Policy) -> str | None:
+    def open_once(
+        self, question: Question, asker: str, digest: str, numbers: Callable[[], list[int]]
+    ) -> list[int]:
+        """What this site shows of a secure sum about a question of `asker`: of one set, for ever.
+
+        `digest` is that of the terms and the set. Where the same was opened before, what was shown
+        then comes back; where another was, that is Refused (`opened`). Otherwise `numbers` computes
+        it, and it is on disk, with the mark moved, before it is returned: a copy from before this is
+        noticed like one from before a charge. An opening costs nothing and needs no share of this
+        site's; as it takes the sealed shares of several others, who were charged, nobody can fill
+        the disk with them.
+        """
+        shown = self._opened(question, asker, digest)
+        if shown is None:
+            # Nothing is held up while boxes are unsealed. Whoever else opens meanwhile is seen below.
+            shown = self._opened(question, asker, digest, numbers())
+        return shown
+
+    @overload
+    def _opened(self, question: Question, asker: str, digest: str) -> list[int] | None: ...
+    @overload
+    def _opened(
+        self, question: Question, asker: str, digest: str, numbers: list[int]
+    ) -> list[int]: ...
+    def _opened(
+        self, question: Question, asker: str, digest: str, numbers: list[int] | None = None
+    ) -> list[int] | None:
+        """What was shown of a sum; where that is nothing yet, it is `numbers` from now on."""
+        with self._changing() as db:
+            row = chain.find_opening(db, question, asker)
+            if row is None:
+                if numbers is not None:
+                    chain.append_opening(db, question, asker, digest, numbers)
+                return numbers
+            if row["digest"] != digest:
+                raise Refused("opened")
+            return chain.numbers_in(chain.stored_answer(row))
+
+    def reserve(
+        self, questions: Sequence[Question], asker: str, policy: Policy, alone: int | None = None
+    ) -> str | None:
         """Keep what these questions of `asker` cost, or say why they could not all be paid.
+
+        In secure sums each costs `alone` times its ε against everybody else together.
 
         Nothing is charged. What was answered before costs nothing again, and what the campaign
         had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
@@ -283,30 +359,33 @@ class Ledger:
                 if row is None:
                     new.append(question)
                 # Where a later question looks depends on the answers: only the first are known.
-                elif question.round == 0 and row["digest"] != question.digest():
+                elif question.round == 0 and not _same(row, question, alone):
                     return "id_conflict"
                 # One that was lost costs nothing more. Its source leaves at that question: left
                 # out from the start, it would change the questions that others have answered.
             if not new:
                 return None
             need = sum(question.nano_epsilon for question in new)
-            if waits := charging.disapproval(db, policy, questions, asker, need, offered=True):
+            cost = Cost.of(need, alone)
+            if waits := charging.disapproval(
+                db, policy, questions, asker, need, alone, offered=True
+            ):
                 return waits
             now = chain.now().timestamp()
             held = reservations.live(db, now)
             own = held.pop((asker, campaign), None)
             old = reservations.too_many(list(held.values()), asker)
             others = [reservation for reservation in held.values() if reservation not in old]
-            charged = chain.head(db).spent - chain.written_off(db)
-            mine = own or Reservation(asker, campaign, 0, 0, charged, now)
-            mine = replace(mine, nano=0, requests=0)  # it makes way for the new one
+            charged = (chain.spent(db) - chain.written_off(db)).nano
+            mine = own or Reservation(asker, campaign, 0, 0, 0, charged, now)
+            mine = replace(mine, **vars(Cost()), requests=0)  # it makes way for the new one
             try:
-                charging.check_payable(db, policy, asker, need, len(new), others, mine)
+                charging.check_payable(db, policy, asker, cost, len(new), others, mine)
             except Refused as refused:
                 return refused.code
             for gone in old:
                 reservations.drop(db, gone.asker, gone.campaign)
-            reservations.keep(db, replace(mine, nano=need, requests=len(new)), now)
+            reservations.keep(db, replace(mine, **vars(cost), requests=len(new)), now)
         return None
 
     def release(self, campaign: str, asker: str) -> None:
@@ -354,20 +433,43 @@ class Ledger:
     @property
     def nano_spent(self) -> int:
         """Nano-ε spent over all questions; where each person has their own budget, nobody more."""
+        return self.spent.nano
+
+    @property
+    def nano_alone(self) -> int:
+        """Nano-ε spent over all questions against everybody else together, whoever colludes.
+
+        As much as `nano_spent`, and for each answer in a secure sum what that costs more.
+        """
+        return self.spent.alone
+
+    @property
+    def spent(self) -> Cost:
+        """Both totals: `nano_spent` and `nano_alone`."""
         with self._open() as db:
-            return chain.head(db).spent
+            return chain.spent(db)
 
     @property
     def nano_written_off(self) -> int:
         """Nano-ε that the owner wrote off or a lost ledger had spent: it counts for everybody."""
         with self._open() as db:
-            return chain.written_off(db)
+            return chain.written_off(db).nano
+
+    @property
+    def generation(self) -> str:
+        """A hash that everybody may see, and that is another after whatever may have lost an opening.
+
+        That is a restore (`reconcile`), and a new ledger in the place of a lost one. What was sealed
+        for the site before must not be opened then: it may have been, for another set.
+        """
+        with self._open() as db:
+            return chain.generation(db)
 
     def set_policy(self, policy: Policy) -> None:
         """Change the rules: the owner's decision, never an asker's. It is recorded."""
         with self._changing() as db:
             old = chain.read_policy(db)
-            if policy.budget != old.budget and chain.head(db).spent:
+            if policy.budget != old.budget and chain.spent(db) != Cost():
                 raise InputError(
                     f"budget is {old.budget!r} since the first charge and cannot change: what was "
                     "spent cannot be told apart by persons any more"
@@ -413,7 +515,7 @@ class Ledger:
         """Persons by the nano-ε each has spent, what was written off included."""
         with self._open() as db:
             chain.check_accounts(db)
-            off = chain.written_off(db)
+            off = chain.written_off(db).nano
             return [(account.spent + off, account.persons) for account in accounts.read(db)]
 
     def entries(self) -> list[Entry]:
@@ -459,7 +561,8 @@ class Ledger:
     def nano_behind(self) -> int | None:
         """By how many nano-ε the file is behind its mark; None where no mark is known."""
         with self._open() as db, self._reading_marks(db) as marked:
-            return self._behind(db, marked)
+            behind = self._behind(db, marked)
+            return None if behind is None else behind.nano
 
     @property
     def in_step(self) -> bool:
@@ -481,6 +584,9 @@ class Ledger:
         Where the mark is known, that is the difference to it. Where it is not (another
         machine, say), only the owner can know, so `write_off` must be given; 0 is allowed.
         From then on the marks of this machine and account are the ledger's.
+
+        It counts in both totals. What a mark knows of the second is written off; of what the owner
+        tells, so many times as much as the ledger ever allowed or charged for an answer in a secure sum.
         """
         if self.nano_behind() is None:
             if write_off is None:
@@ -493,9 +599,11 @@ class Ledger:
         told = to_nano(write_off, "write-off") if write_off else 0
         with self._changing(check=False) as db, self._reading_marks(db) as marked:
             # Looked at again with the marks locked: another copy may be asked meanwhile.
-            nano = max(self._behind(db, marked) or 0, told)
-            chain.append(db, chain.WRITTEN_OFF, "written off", nano)
-        return nano
+            lost = self._behind(db, marked) or Cost()
+            lost = lost.at_least(Cost.of(told, chain.highest_ratio_allowed(db)))
+            lost = lost.at_least(Cost(0, lost.nano))
+            chain.append_write_off(db, "written off", lost)
+        return lost.nano
 
     # --- the file and its mark ----------------------------------------------------------
 
@@ -519,7 +627,7 @@ class Ledger:
                 if db.execute("PRAGMA application_id").fetchone()[0] != chain.APPLICATION_ID:
                     raise sqlite3.DatabaseError(f"{self.path} is not a privcal ledger")
                 version = db.execute("PRAGMA user_version").fetchone()[0]
-                if version != chain.VERSION:
+                if version not in (chain.VERSION, chain.SECURE_VERSION):
                     raise sqlite3.DatabaseError(
                         f"{self.path} was made by another version of privcal ({version})"
                     )
@@ -565,8 +673,8 @@ class Ledger:
         with reading(Path(chain.read_facts(db).marks or default_marks())) as marked:
             yield marked
 
-    def _behind(self, db: sqlite3.Connection, marked: Marks | None) -> int | None:
-        """Nano-ε known to have left and not in this file; None where no mark is known.
+    def _behind(self, db: sqlite3.Connection, marked: Marks | None) -> Cost | None:
+        """What is known to have left and is not in this file; None where no mark is known.
 
         A copy that went its own way shares the chain up to some entry: all that the mark counts
         after that is missing here, however much this copy spent itself. So is what any other
@@ -577,8 +685,8 @@ class Ledger:
         if marked is None or mark is None or self.path is None:
             return None
         hashes = {row["seq"]: row["hash"] for row in db.execute("SELECT seq, hash FROM entry")}
-        others = (marked.spent_at(self.path, besides=id) or 0) - chain.written_off(db)
-        return mark.spent - marked.shared(id, hashes) + max(0, others)
+        others = (marked.spent_at(self.path, besides=id) or Cost()) - chain.written_off(db)
+        return mark.spent - marked.shared(id, hashes) + others.at_least(Cost())
 
     def _check_against(self, db: sqlite3.Connection, marked: Marks | None) -> None:
         """Refused unless the mark's entry is in this file, and nothing else was spent at its path."""
@@ -587,8 +695,9 @@ class Ledger:
         if marked is None or mark is None:
             raise Refused("ledger_rolled_back")
         row = db.execute("SELECT hash FROM entry WHERE seq = ?", (mark.seq,)).fetchone()
-        others = marked.spent_at(self.path, besides=chain.read_facts(db).id) or 0
-        if row is None or row["hash"] != mark.hash or others > chain.written_off(db):
+        others = marked.spent_at(self.path, besides=chain.read_facts(db).id) or Cost()
+        known = row is not None and row["hash"] == mark.hash
+        if not known or not others.within(chain.written_off(db)):
             raise Refused("ledger_rolled_back")
 
 
@@ -598,6 +707,14 @@ def _find_unanswered(db: sqlite3.Connection, question: Question, asker: str) -> 
     if row is None or row["answer"] is not None:
         raise Refused("lost")
     return row
+
+
+def _same(row: sqlite3.Row, question: Question, alone: int | None) -> bool:
+    """Whether an entry charged this very question, in a secure sum where it is asked for `alone`."""
+    if alone is None:
+        return bool((row["kind"], row["digest"]) == (chain.CHARGE, question.digest()))
+    charged = (row["kind"], row["what"], row["epsilon"])
+    return charged == (chain.SHARE, chain.share_text(question, alone), question.nano_epsilon)
 
 
 def _new_facts(name: str, unit: Unit, marks: str | None, policy: Policy) -> Facts:

@@ -18,6 +18,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from privcal.privacy.epsilon import Cost
+
 BUSY_SECONDS = 60.0
 
 _TABLES = """
@@ -27,12 +29,20 @@ CREATE TABLE IF NOT EXISTS head (
 CREATE TABLE IF NOT EXISTS history (
     id TEXT, seq INTEGER, hash TEXT, spent INTEGER, PRIMARY KEY (id, seq, hash)
 );
+CREATE TABLE IF NOT EXISTS alone (
+    id TEXT, seq INTEGER, hash TEXT, alone INTEGER, PRIMARY KEY (id, seq, hash)
+);
 CREATE TABLE IF NOT EXISTS place (id TEXT, path TEXT, PRIMARY KEY (id, path));
 CREATE TABLE IF NOT EXISTS data (
     id TEXT, path TEXT, device INTEGER, inode INTEGER, split TEXT, value TEXT, digest TEXT,
     PRIMARY KEY (id, path, split, value)
 );
 """
+# In `alone` stands what was spent up to an entry against everybody else together, where that is
+# more than `spent`. A table of its own, so that an older privcal can go on with marks that a newer
+# one has used: what it writes is about ledgers without secure sums, where the two are the same.
+
+_ALONE = "COALESCE(alone, spent)"
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Head:
 
     seq: int
     hash: str
-    spent: int
+    spent: Cost
 
 
 @dataclass(frozen=True)
@@ -73,23 +83,30 @@ class Marks:
 
     def head(self, id: str) -> Head | None:
         """How far this ledger is known to have got; None if it was never seen here."""
-        row = self._db.execute("SELECT seq, hash, spent FROM head WHERE id = ?", (id,)).fetchone()
-        return None if row is None else Head(*row)
+        row = self._db.execute(
+            f"SELECT seq, hash, spent, {_ALONE} FROM head LEFT JOIN alone USING (id, seq, hash)"
+            " WHERE id = ?",
+            (id,),
+        ).fetchone()
+        return None if row is None else Head(row[0], row[1], Cost(*row[2:]))
 
-    def shared(self, id: str, hashes: Mapping[int, str]) -> int:
+    def shared(self, id: str, hashes: Mapping[int, str]) -> Cost:
         """What was spent up to the newest entry that this ledger once had and this copy still has."""
         rows = self._db.execute(
-            "SELECT seq, hash, spent FROM history WHERE id = ? ORDER BY seq DESC", (id,)
+            f"SELECT seq, hash, spent, {_ALONE} FROM history LEFT JOIN alone USING (id, seq, hash)"
+            " WHERE id = ? ORDER BY seq DESC",
+            (id,),
         )
-        return next((spent for seq, hash, spent in rows if hashes.get(seq) == hash), 0)
+        return next((Cost(*spent) for seq, hash, *spent in rows if hashes.get(seq) == hash), Cost())
 
-    def spent_at(self, path: Path, besides: str = "") -> int | None:
+    def spent_at(self, path: Path, besides: str = "") -> Cost | None:
         """The most that any (other) ledger had spent that was ever at this path; None if none was."""
-        spent: int | None = self._db.execute(
-            "SELECT MAX(spent) FROM head JOIN place USING (id) WHERE path = ? AND id != ?",
+        spent: tuple[int, int] | tuple[None, None] = self._db.execute(
+            f"SELECT MAX(spent), MAX({_ALONE}) FROM head JOIN place USING (id)"
+            " LEFT JOIN alone USING (id, seq, hash) WHERE path = ? AND id != ?",
             (str(path), besides),
-        ).fetchone()[0]
-        return spent
+        ).fetchone()
+        return None if spent[0] is None else Cost(*spent)
 
     def lost_at(self, path: Path) -> str | None:
         """The ledger that was last at this path, if there is no trace of it at any of its places."""
@@ -109,10 +126,13 @@ class Marks:
     def raise_to(self, id: str, unit: str, path: Path, head: Head) -> None:
         """Only what changes is written: looking something up costs no disk."""
         if self.head(id) != head:
-            row = (id, unit, head.seq, head.hash, head.spent)
+            row = (id, unit, head.seq, head.hash, head.spent.nano)
             self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?, ?)", row)
-            entry = (id, head.seq, head.hash, head.spent)
+            entry = (id, head.seq, head.hash, head.spent.nano)
             self._db.execute("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?)", entry)
+            if head.spent.alone != head.spent.nano:
+                entry = (id, head.seq, head.hash, head.spent.alone)
+                self._db.execute("INSERT OR REPLACE INTO alone VALUES (?, ?, ?, ?)", entry)
         if path not in self.places(id):
             self._db.execute("INSERT INTO place VALUES (?, ?)", (id, str(path)))
 
@@ -164,7 +184,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         db = connect(path)
-        if db.execute("SELECT COUNT(*) FROM sqlite_master WHERE name = 'data'").fetchone()[0] == 0:
+        if db.execute("SELECT COUNT(*) FROM sqlite_master WHERE name = 'alone'").fetchone()[0] == 0:
             db.executescript(_TABLES)
     except (sqlite3.Error, OSError) as error:
         raise sqlite3.OperationalError(

@@ -10,7 +10,7 @@ from typing import Any
 from privcal.checks import one_of, whole
 from privcal.documents import read_toml
 from privcal.errors import InputError, Refused
-from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.privacy.epsilon import Cost, from_nano, to_nano
 from privcal.privacy.laws import MAX_ALONE
 from privcal.queries import FAMILY
 from privcal.question import Question, check_name
@@ -251,8 +251,21 @@ class Policy:
             model=self.model or other.model,
             budget=self.budget,
             rows=self.rows,
-            secure=self.secure.narrowed(other.secure) if self.secure else other.secure,
+            secure=self._secure_with(other),
         )
+
+    def _secure_with(self, other: Policy) -> SecureRules | None:
+        """The rules of secure sums that both allow; what everybody else may learn never grows by it."""
+        if self.secure is None and other.secure is None:
+            return None
+        rules = other.secure if self.secure is None else self.secure.narrowed(other.secure)
+        assert rules is not None
+        # An owner who says nothing of secure sums allows their total. Where one of two tells a
+        # limit, the other's may still be the lower.
+        if self.secure is None or (other.secure is not None and rules.epsilon_alone is not None):
+            least = min(self.nano_total_alone, other.nano_total_alone)
+            rules = replace(rules, epsilon_alone=from_nano(least))
+        return rules
 
     @property
     def nano_total(self) -> int:
@@ -266,6 +279,11 @@ class Policy:
             return self.nano_total
         told = self.secure.epsilon_alone
         return self.secure.alone * self.nano_total if told is None else to_nano(told)
+
+    @property
+    def cap(self) -> Cost:
+        """Both totals that may ever be spent."""
+        return Cost(self.nano_total, self.nano_total_alone)
 
     @property
     def nano_per_request(self) -> int:
@@ -286,10 +304,16 @@ class Policy:
         """Whether `asker` may ask at all."""
         return self.askers is None or asker in self.askers
 
-    def check(self, question: Question, asker: str) -> None:
-        """Raise Refused unless these rules allow `asker` the question. Rows play no part."""
+    def check(self, question: Question, asker: str, secure: bool = False) -> None:
+        """Raise Refused unless these rules allow `asker` the question. Rows play no part.
+
+        `secure` says that the answer goes into a secure sum; whether its terms are good is looked
+        at elsewhere (`privcal.secure`).
+        """
         if not self.admits(asker):
             raise Refused("asker")
+        if not secure and self.secure is not None and self.secure.required:
+            raise Refused("not_secure")
         if self.queries is not None and question.query.kind not in self.queries:
             raise Refused("query")
         if None not in (self.model, question.model) and question.model != self.model:

@@ -32,6 +32,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from privcal.privacy.epsilon import Cost
+
 RESERVED_FOR = 150.0
 """Seconds after a campaign's last charge, or after it was made: longer than the two minutes that a
 slow site has for a reply, and not long for whoever waits for one that died.
@@ -45,40 +47,48 @@ locked out by runs of their own that died. It does not keep an asker from holdin
 offering four quarters of it in turn; `epsilon_by_asker` does."""
 
 RESERVATION_TABLE = """
-CREATE TABLE IF NOT EXISTS reservation (
-    asker TEXT NOT NULL, campaign TEXT NOT NULL, nano INTEGER NOT NULL, requests INTEGER NOT NULL,
-    since INTEGER NOT NULL, seen REAL NOT NULL, PRIMARY KEY (asker, campaign)
+CREATE TABLE IF NOT EXISTS reserved (
+    asker TEXT NOT NULL, campaign TEXT NOT NULL, nano INTEGER NOT NULL, alone INTEGER NOT NULL,
+    requests INTEGER NOT NULL, since INTEGER NOT NULL, seen REAL NOT NULL,
+    PRIMARY KEY (asker, campaign)
 );
 """
+# Older ledgers have a table `reservation`, without `alone`. What stood in it has long ended.
 
 
 @dataclass(frozen=True)
 class Reservation:
     """What a campaign has still to ask, in nano-ε and questions.
 
-    `since` is what had been charged, over all questions, when it was made; `seen` is when the
+    `alone` is what it costs against everybody else together: as much, or in secure sums more. `since` is what had been charged, over all questions, when it was made; `seen` is when the
     campaign was last charged, or when this was made.
     """
 
     asker: str
     campaign: str
     nano: int
+    alone: int
     requests: int
     since: int
     seen: float
 
     @property
+    def cost(self) -> Cost:
+        """What is still to be charged."""
+        return Cost(self.nano, self.alone)
+
+    @property
     def sound(self) -> bool:
         """Whether its numbers are such as are written here."""
-        whole = (self.nano, self.requests, self.since)
+        whole = (self.nano, self.alone, self.requests, self.since)
         return all(isinstance(n, int) and n >= 0 for n in whole) and isinstance(self.seen, float)
 
 
 def live(db: sqlite3.Connection, now: float) -> dict[tuple[str, str], Reservation]:
     """The reservations that hold, by asker and campaign; a damaged one holds nothing."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'reservation'").fetchone():
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'reserved'").fetchone():
         return {}
-    rows = (Reservation(*row) for row in db.execute("SELECT * FROM reservation"))
+    rows = (Reservation(*row) for row in db.execute("SELECT * FROM reserved"))
     return {
         (row.asker, row.campaign): row
         for row in rows
@@ -95,15 +105,15 @@ def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
 def keep(db: sqlite3.Connection, reservation: Reservation, now: float) -> None:
     """Write a reservation as it now is; those that have ended are removed."""
     db.execute(RESERVATION_TABLE)
-    db.execute("DELETE FROM reservation WHERE ABS(seen - ?) >= ?", (now, RESERVED_FOR))
+    db.execute("DELETE FROM reserved WHERE ABS(seen - ?) >= ?", (now, RESERVED_FOR))
     if reservation.nano == 0:  # all that was to be asked is asked
         drop(db, reservation.asker, reservation.campaign)
     else:
         row = tuple(vars(reservation).values())
-        db.execute("INSERT OR REPLACE INTO reservation VALUES (?, ?, ?, ?, ?, ?)", row)
+        db.execute("INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def drop(db: sqlite3.Connection, asker: str, campaign: str) -> None:
     """Remove the reservation of a campaign, if it has one."""
     db.execute(RESERVATION_TABLE)
-    db.execute("DELETE FROM reservation WHERE asker = ? AND campaign = ?", (asker, campaign))
+    db.execute("DELETE FROM reserved WHERE asker = ? AND campaign = ?", (asker, campaign))

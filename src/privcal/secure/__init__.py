@@ -5,3 +5,15 @@ ledger, adds its share of the noise, cuts the result into Shamir shares and seal
 that is asked. In CHECK the sites say whose boxes they cannot open. In OPEN each adds up the shares
 of one agreed set, and shows the one sum, once for each question.
 """
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from privcal.errors import InputError
+
+
+def need_cryptography() -> None:
+    """An InputError where the package is missing with which shares are sealed and signed."""
+    if find_spec("cryptography") is None:
+        raise InputError("secure sums need one more package: pip install 'privcal[secure]'")

@@ -1,10 +1,48 @@
-"""A site's side of secure sums: what it agrees to, what it deals, what it opens, and why that is safe."""
+"""A site's side of secure sums: what it agrees to, what it deals, what it opens, and why that is safe.
+
+The promise, to the owner of one site:
+
+> Against a calibrator, the server and at most `colluding` hospitals working together, chosen
+> beforehand, everything that leaves your hospital in secure sums is ε-differentially private for the
+> ε your ledger shows. This rests on the secrecy of the sealed shares (HPKE, Ed25519), on each hospital
+> keeping its record of openings, and on every honest hospital in the sum using the noise that the
+> signed question prescribes. A hospital whose keys are lost, now or later, or whose ledger is rolled
+> back unnoticed counts as colluding; so do all hospitals run by one party that does.
+>
+> If more collude, or the encryption is broken, at most `alone`·ε is lost; that needs no assumption
+> but your own machine and its randomness. A person at k hospitals is exposed to k times either.
+>
+> One dishonest hospital can spoil a question without being identified; its ε is spent all the same.
+
+*Why at most `alone`·ε whatever else fails.* All that leaves in SHARE is made of v = x + s + f: the
+exact sums x, a share s of the common noise, and discrete Laplace noise f of this site's own at
+`alone`·ε and the sensitivity of the terms, which is at least that of x (`Source.agree` refuses
+otherwise). x + f is `alone`·ε-private by itself; s, the polynomials, sealing and signatures are drawn
+without looking at the rows. An opening of this site shows sums of others' numbers and of shares of
+v. So whoever has all that ever left, and every key, has a function of x + f and of things that do not
+depend on the rows. The charge and the stored text make it one v for each
+question, and charges add up. ∎
+
+*Why ε against a coalition of at most t.* Let the others, M ≥ n − t, be honest: they draw as the terms
+say, open one set for each question, and their boxes for each other stay closed. Then all that the
+coalition learns of honest answers, whatever it tells to whom and in whatever order, is one sum of
+those of a set G of at least m − t = h honest sites; the proof is in docs/proofs.md, and needs what is
+refused here: terms whose threshold T has not 3(T − t) > 2(n − t), sets of fewer than m ≥ T dealers,
+a second set for the same question, and points that are not those of the one list of names that is in
+everybody's digest. h shares s of one scale add up to one discrete Laplace variable at ε and the terms'
+sensitivity (`privcal.privacy.shares`); that is why the scale comes from the terms and not from each
+site. What G's other members add is independent of this site's rows: so that sum is ε-private. ∎
+
+*Why refusals tell nothing.* SHARE refuses by the request, the policy, the ledger and the roster, before
+rows are looked at; `unavailable` after that is as it is for any answer. CHECK and OPEN look at no rows.
+Whether a box opens is known to whoever made it: HPKE lets nobody make a valid one from another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from privcal.checks import whole
@@ -36,7 +74,7 @@ class Dealt:
     owner lets count, where there is such a bound.
     """
 
-    boxes: dict[str, Box]
+    boxes: dict[str, Box] = field(repr=False)
     ledger: str
     max_rows: int | None = None
 
@@ -95,6 +133,10 @@ class Participant:
     def __init__(
         self, name: str, source: Source, keys: Keys, members: Members, rules: SecureRules | None
     ) -> None:
+        members = Members(dict(members.by_name))  # our own copy, and so our own digest
+        held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
+        if len(set(held)) < len(held):
+            raise InputError("two members of the roster have a key in common")
         self.name, self.source, self.rules = name, source, rules
         self._keys, self._members = keys, members
         self._known = members.by_name.get(name) == member(keys)
@@ -159,20 +201,23 @@ class Participant:
         given = self._given(terms, boxes)
         if len(given) < terms.needed:
             raise Refused("terms")
-        dealt = [self._opened(terms, dealer, box) for dealer, box in given]
-        rows = [numbers for numbers in dealt if numbers is not None]
-        if len(rows) < len(given):
-            raise Refused("bad_request")
-        total = [sum(column) % PRIME for column in zip(*rows, strict=True)]
-        names = canonical.write([_OPENING, terms.digest, [name for name, _ in given]])
+
+        def total() -> list[int]:
+            dealt = [self._opened(terms, dealer, box) for dealer, box in given]
+            rows = [numbers for numbers in dealt if numbers is not None]
+            if len(rows) < len(given):
+                raise Refused("bad_request")
+            return [sum(column) % PRIME for column in zip(*rows, strict=True)]
+
+        names = canonical.write([_OPENING, terms.digest, [dealer for dealer, _ in given]])
         digest = hashlib.sha256(names.encode("ascii")).hexdigest()
-        return self.source.ledger.open_once(terms.question, asker, digest, lambda: total)
+        return self.source.ledger.open_once(terms.question, asker, digest, total)
 
     def _own_copy(self, terms: Terms, asker: str) -> Terms:
         """The terms as our own copy; Refused unless they are this asker's and go by our roster."""
         try:
             terms = read_terms(terms.text, MAX_TERMS)
-        except (InputError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:  # it may be no terms at all
             raise Refused("bad_request") from error
         if terms.asker != asker:
             raise Refused("bad_request")

@@ -103,7 +103,7 @@ class Terms:
         whole("needed", self.needed, least, n)
         whole("alone", self.alone, 1, MAX_ALONE)
         whole("rows_per_person", self.rows_per_person, 1, MAX_ROWS_PER_PERSON)
-        if self.groups not in GROUPS:
+        if type(self.groups) is not int or self.groups not in GROUPS:
             raise InputError(f"groups must be one of {', '.join(map(str, GROUPS))}")
         whole("group", self.group, 0, self.groups - 1)
         for name, value in (

@@ -13,12 +13,23 @@ from typing import Any
 
 from privcal.campaign import Campaign, Recorded
 from privcal.panels import Panel
+from privcal.secure.panel import Secure, SecurePanel
 
 
 @contextmanager
-def distant(kit: Path, campaign: Campaign, **settings: Any) -> Iterator[Panel]:
-    """The sites behind a calibrator's kit, while it is connected, with a record on disk."""
+def distant(
+    kit: Path, campaign: Campaign, secure: Secure | None = None, **settings: Any
+) -> Iterator[Panel | SecurePanel]:
+    """The sites behind a calibrator's kit, while it is connected, with a record on disk.
+
+    With `secure` they answer in secure sums.
+    """
     from privcal.federation.calibrator.panel import Sites
 
     with Sites(kit, **settings) as sites:
-        yield Recorded(sites, campaign)
+        if secure is None:
+            yield Recorded(sites, campaign)
+        else:
+            from privcal.federation.calibrator.secure import SecureSites
+
+            yield SecurePanel(SecureSites(sites, settings["warn"]), secure, campaign)

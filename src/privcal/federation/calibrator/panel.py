@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from privcal.campaign import Unusable
+from privcal.crypto.sealing import SealingKey
 from privcal.errors import CalibrationError, InputError, Refused
 from privcal.federation.calibrator.link import Link
 from privcal.federation.shared import revocations
@@ -22,10 +23,11 @@ from privcal.federation.shared.messages import (
     open_reply,
 )
 from privcal.federation.shared.roster import Card, stored_roster
-from privcal.panels import typical_rows
+from privcal.panels import Unusable, typical_rows
 from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question
+from privcal.secure.members import Members
 from privcal.source import Answer
 
 TIMEOUT = 120
@@ -126,8 +128,18 @@ class Sites:
     @cached_property
     def rows_per_source(self) -> float | None:
         """About how many rows a site has, as far as their owners tell; asked for when needed."""
-        replies = [reply for _, reply in self._ask("about", self.names, _ABOUT, ())]
-        return typical_rows(reply.rows for reply in replies if isinstance(reply, Reply))
+        return typical_rows(reply.rows for reply in self.told.values())
+
+    @cached_property
+    def told(self) -> dict[str, Reply]:
+        """What owners tell whoever may ask, by their sites' names; asked for when needed."""
+        replies = self._ask("about", self.names, _ABOUT, ())
+        return {name: reply for name, reply in replies if isinstance(reply, Reply)}
+
+    @cached_property
+    def members(self) -> Members:
+        """Everybody on the roster."""
+        return self._roster.members
 
     def _card(self, name: str) -> Card:
         card = self._roster.card(name)
@@ -148,8 +160,12 @@ class Sites:
     def release(self) -> None:
         """The campaign is over: what is still kept for it, others may have."""
         if self._campaign is not None:
-            for _ in self._ask("release", self.names, self._campaign, (), timeout=SEND_TIMEOUT):
-                pass  # it was sent, and what they say to it does not matter
+            self.give_back(self._campaign)
+
+    def give_back(self, campaign: str) -> None:
+        """Tell all sites that a campaign is over."""
+        for _ in self._ask("release", self.names, campaign, (), timeout=SEND_TIMEOUT):
+            pass  # it was sent, and what they say to it does not matter
 
     def ask(
         self, names: Sequence[str], question: Question
@@ -165,19 +181,38 @@ class Sites:
         questions: Sequence[Question],
         timeout: float | None = None,
     ) -> Iterator[tuple[str, Reply | Exception]]:
-        timeout = timeout or self._timeout
-        lifetime = min(MAX_LIFETIME, max(LIFETIME, 2 * int(timeout)))
-        request, key = Request.make(kind, campaign, questions, names, lifetime=lifetime)
-        message = self._signer.sign(request)
-        self.travelled += len(message) * len(names)
-        sent = {name: message.encode() for name in names}
-        for name, reply in self._link.ask_all("ask", sent, timeout):
+        request, key = self.request(kind, campaign, names, questions, timeout=timeout)
+        return self.exchange(dict.fromkeys(names, request), key, timeout)
+
+    def request(
+        self,
+        kind: str,
+        campaign: str,
+        names: Sequence[str],
+        questions: Sequence[Question] = (),
+        *,
+        timeout: float | None = None,
+        **secure: Any,
+    ) -> tuple[Request, SealingKey]:
+        """A request that holds for as long as its replies are waited for, and its key."""
+        lifetime = min(MAX_LIFETIME, max(LIFETIME, 2 * int(timeout or self._timeout)))
+        return Request.make(kind, campaign, questions, names, lifetime=lifetime, **secure)
+
+    def exchange(
+        self, requests: Mapping[str, Request], key: SealingKey, timeout: float | None = None
+    ) -> Iterator[tuple[str, Reply | Exception]]:
+        """What each site says to its request; all are of one key."""
+        signed = {id(request): self._signer.sign(request) for request in requests.values()}
+        messages = {name: signed[id(request)] for name, request in requests.items()}
+        self.travelled += sum(map(len, messages.values()))
+        sent = {name: message.encode() for name, message in messages.items()}
+        for name, reply in self._link.ask_all("ask", sent, timeout or self._timeout):
             if reply is None:
                 yield name, Unusable("late")
                 continue
             self.travelled += len(reply)
             try:
-                read = open_reply(reply, message, self._card(name), key, request)
+                read = open_reply(reply, messages[name], self._card(name), key, requests[name])
             except ValueError as error:
                 yield name, Unusable(str(error))
             else:

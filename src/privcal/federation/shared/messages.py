@@ -37,7 +37,9 @@ from privcal.federation.shared import certificates
 from privcal.federation.shared.kit import CALIBRATOR_ROLE, SITE_NAME
 from privcal.federation.shared.roster import MAX_SITES, Card
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON, SecureRules
+from privcal.privacy.sharing import PRIME
 from privcal.question import Question, check_campaign, read_question
+from privcal.secure.boxes import Box, sealed_size
 from privcal.secure.terms import Terms, read_terms
 
 PROTOCOL_VERSION = 3
@@ -56,9 +58,6 @@ CLOCK_SKEW = 60
 
 SECURE = ("share", "check", "open")
 """The kinds of request of a secure sum, as they follow each other."""
-Box = tuple[str, str]
-"""What a dealer sealed for one site, and its signature."""
-WIDTH, PRIME = 16, 2**127 - 1  # of privacy.sharing
 
 _REQUEST, _REPLY, _REFUSAL = (
     f"privcal {what} {PROTOCOL_VERSION}" for what in ("request", "reply", "no")
@@ -219,8 +218,7 @@ class Request:
 
 def _room_of_boxes(terms: Terms) -> int:
     """Bytes for all that a site deals: they go by who is asked and how many numbers, no more."""
-    box = OVERHEAD[HYBRID] + WIDTH * terms.question.query.length
-    each = 4 * -(-box // 3) + _ROOM_FOR_A_BOX
+    each = 4 * -(-sealed_size(terms, HYBRID) // 3) + _ROOM_FOR_A_BOX
     return _ROOM + sum(each + len(name) for name in terms.sites)
 
 
@@ -289,7 +287,10 @@ class Signer:
     def sign(self, request: Request) -> str:
         """The message: request, signature and certificate."""
         text = request.text()
-        read_request(text)  # what a site would refuse as malformed is told here, and not sent
+        if len(text) > MAX_MESSAGE:
+            raise InputError("a request is longer than anybody reads")
+        if not request.boxes:  # what a site would refuse as malformed is told here, and not sent
+            read_request(text)
         return canonical.write(
             {
                 "privcal": PROTOCOL_VERSION,

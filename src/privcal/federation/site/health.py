@@ -14,7 +14,8 @@ from typing import Any
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
 from privcal.federation.shared.certificates import Holder, expiry, own_certificate
-from privcal.federation.site.keys import SiteKeys
+from privcal.federation.site.keys import LOST, SiteKeys
+from privcal.federation.site.roster import own_card
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
@@ -125,8 +126,11 @@ def _certificate(folder: Path) -> tuple[bool, str]:
 
 
 def _keys(folder: Path) -> tuple[bool, str]:
-    SiteKeys.load(folder)
-    return True, "the site's own keys are here"
+    keys = SiteKeys.load(folder)
+    now = {Ledger(p.ledger).generation for p in Site.load(folder).populations}
+    if keys.lost or set(keys.ledgers) - now:
+        return False, LOST
+    return True, f"the site's own keys are here, made on {own_card(folder).day}"
 
 
 def _revocations(folder: Path) -> tuple[bool, str]:

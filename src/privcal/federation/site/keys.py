@@ -1,8 +1,13 @@
 """A site's own keys: made at the site, never by whoever makes the kits, and kept there.
 
-With one it signs its replies; the other is for what others may want to seal for it, which nothing
-does yet: replies are sealed for the asker. Both lie in one file, which only the site's own account
-may read.
+With one it signs its replies and what it deals in secure sums; with the other it opens what was
+sealed for it there. Both lie in one file, which only the site's own account may read.
+
+That a site opens one set for each question, it knows from its ledger. So the sealing key goes with
+the ledgers it was used with: where one of them was restored, reconciled or made anew, openings may be
+forgotten, and the key is destroyed. Nothing that was sealed for it can be opened again; the site
+answers ordinary questions as before, and takes part in secure sums once it has new keys, which the
+others have in their rosters.
 """
 
 from __future__ import annotations
@@ -10,21 +15,30 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privcal.crypto import canonical
 from privcal.crypto.canonical import from_base64, to_base64
-from privcal.crypto.sealing import SealingKey
+from privcal.crypto.sealing import SealingKey, check_public_key
 from privcal.errors import InputError
 from privcal.files import replacing
 
-KEYS_FORMAT = 1
+KEYS_FORMAT = 2
+LOST = (
+    "the sealing key was destroyed, because a ledger it was used with is gone or was restored: this "
+    "site takes part in secure sums again after privcal site keys rotate, when the others have its "
+    "new card in their rosters"
+)
+"""Why there is no sealing key."""
+
 _FILE = Path("local", "keys", "site.key")
+_PARTS = {"format", "ledgers", "made", "sealing", "sealing_public", "signing"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,9 +46,12 @@ class SiteKeys:
     """A site's signing and sealing key. Neither shows in a text of this object."""
 
     _signing: Ed25519PrivateKey
-    sealing: SealingKey
+    _sealing: SealingKey | None
+    sealing_public: str
     made: int
     """Unix seconds."""
+    ledgers: tuple[str, ...] = ()
+    """The generations of the ledgers that the sealing key was used with, sorted."""
 
     @classmethod
     def make(cls, folder: str | Path) -> SiteKeys:
@@ -65,17 +82,43 @@ class SiteKeys:
             raise _damaged(path) from None
         try:
             facts = canonical.read(text, 10_000)
-            if (
-                set(facts) != {"format", "made", "sealing", "signing"}
-                or facts["format"] != KEYS_FORMAT
-            ):
-                raise InputError("it has other parts")
-            if type(facts["made"]) is not int:
-                raise InputError("its date is odd")
-            signing = Ed25519PrivateKey.from_private_bytes(from_base64(facts["signing"], 32))
-            return cls(signing, SealingKey.read(facts["sealing"]), facts["made"])
+            if facts.get("format") == KEYS_FORMAT:
+                return cls._of(facts)
         except ValueError:  # without its cause, which might quote the file
             raise _damaged(path) from None
+        raise InputError(
+            f"{path} is not of format {KEYS_FORMAT}, which this privcal has; make new keys with "
+            "privcal site keys rotate"
+        )
+
+    @classmethod
+    def _of(cls, facts: dict[str, Any]) -> SiteKeys:
+        """The keys in the parts of their file; ValueError for whatever else these are."""
+        if set(facts) != _PARTS:
+            raise InputError("it has other parts")
+        if type(facts["made"]) is not int:
+            raise InputError("its date is odd")
+        ledgers = facts["ledgers"]
+        if not isinstance(ledgers, list) or not all(isinstance(name, str) for name in ledgers):
+            raise InputError("its ledgers are odd")
+        signing = Ed25519PrivateKey.from_private_bytes(from_base64(facts["signing"], 32))
+        sealing = None if facts["sealing"] is None else SealingKey.read(facts["sealing"])
+        public = check_public_key(facts["sealing_public"])
+        if sealing is not None and sealing.public != public:
+            raise InputError("its sealing key has another public half")
+        return cls(signing, sealing, public, facts["made"], tuple(ledgers))
+
+    @property
+    def lost(self) -> bool:
+        """Whether the sealing key was destroyed."""
+        return self._sealing is None
+
+    @property
+    def sealing(self) -> SealingKey:
+        """The sealing key; InputError where it was destroyed."""
+        if self._sealing is None:
+            raise InputError(LOST)
+        return self._sealing
 
     @property
     def public(self) -> str:
@@ -89,8 +132,10 @@ class SiteKeys:
         return canonical.write(
             {
                 "format": KEYS_FORMAT,
+                "ledgers": self.ledgers,
                 "made": self.made,
-                "sealing": self.sealing.secret,
+                "sealing": None if self._sealing is None else self._sealing.secret,
+                "sealing_public": self.sealing_public,
                 "signing": to_base64(self._signing.private_bytes_raw()),
             }
         )
@@ -109,6 +154,26 @@ def rotate(folder: str | Path) -> SiteKeys:
     path, keys = _closed_path(folder), _fresh()
     if not path.exists():  # destroyed before
         return SiteKeys.make(folder)
+    return _put(path, keys)
+
+
+def bind(folder: str | Path, ledgers: Collection[str]) -> SiteKeys:
+    """The keys, whose sealing key from now on goes with the ledgers of these generations.
+
+    Where one that it went with before is not among them, openings may be forgotten, and the key is
+    destroyed: the owner restored that ledger, or made another in its place, or no longer has it.
+    """
+    keys = SiteKeys.load(folder)
+    if keys.lost or set(ledgers) == set(keys.ledgers):
+        return keys
+    path = _closed_path(folder)
+    if set(keys.ledgers) - set(ledgers):
+        return _put(path, replace(keys, _sealing=None))
+    return _put(path, replace(keys, ledgers=tuple(sorted(ledgers))))
+
+
+def _put(path: Path, keys: SiteKeys) -> SiteKeys:
+    """Write keys in the place of others, which are overwritten."""
     try:
         with _overwritten(path), replacing(path, private=True) as part:
             part.write_text(keys._text(), encoding="ascii")
@@ -130,7 +195,8 @@ def destroy(folder: str | Path) -> None:
 
 
 def _fresh() -> SiteKeys:
-    return SiteKeys(Ed25519PrivateKey.generate(), SealingKey.make(), int(time.time()))
+    sealing = SealingKey.make()
+    return SiteKeys(Ed25519PrivateKey.generate(), sealing, sealing.public, int(time.time()))
 
 
 def _damaged(path: Path) -> InputError:

@@ -15,7 +15,7 @@ def own_card(folder: str | Path) -> Card:
     keys = SiteKeys.load(folder)
     holder, certificate, key = certificates.of_kit(folder)
     return Card.make(
-        (holder.name, keys.public, keys.sealing.public, keys.made, certificate),
+        (holder.name, keys.public, keys.sealing_public, keys.made, certificate),
         sign=keys.sign,
         vouch=lambda text: certificates.sign(text, key),
     )
@@ -35,7 +35,7 @@ def accept(folder: str | Path, roster: str | Path) -> Changes:
             f"{name}, this site, is not in {roster}; ask the calibrator to gather it again while "
             "the site runs"
         )
-    if own.keys != (keys.public, keys.sealing.public):
+    if own.keys != (keys.public, keys.sealing_public):
         raise InputError(
             f"{roster} has other keys for {name}, this site, than it has now; ask the calibrator "
             f"to take the new ones (privcal federation roster --new-keys {name})"

@@ -11,14 +11,23 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import replace
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.federation.shared.messages import Reply, Request, read_request
+from privcal.federation.shared.roster import roster_path, stored_roster
 from privcal.federation.site import log
+from privcal.federation.site.keys import LOST, SiteKeys, bind
 from privcal.federation.site.settings import Site
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
+from privcal.secure.members import Members
+from privcal.secure.participant import Participant
+from privcal.secure.terms import Terms
 
 
 def reply_to(site: Site, asker: str, request: Request) -> Reply:
@@ -28,11 +37,10 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
             population.source(site.name).release(request.campaign, asker)
         return Reply(accepted=True)
     if request.kind == "about":
-        policies = [p.source(site.name).policy for p in site.populations]
-        told = [policy.rows for policy in policies if policy.admits(asker)]
-        return Reply(accepted=True, rows=min(filter(None, told), default=None))
-    model = request.questions[0].model  # a request is about one
-    source = site.population(model).source(site.name)
+        return _about(site, asker)
+    if request.terms is not None:
+        return _in_a_sum(site, asker, request, request.terms)
+    source = site.population(request.model).source(site.name)
     if request.kind == "offer":
         code = source.offer(request.questions, asker)
         return Reply(refused=code) if code else Reply(accepted=True)
@@ -40,6 +48,64 @@ def reply_to(site: Site, asker: str, request: Request) -> Reply:
     given = source.answer(question, asker)
     values = tuple(round(v * GRID) for v in given.values)
     return Reply(values, source.rows_per_person, source.max_rows, given.ledger)
+
+
+def _about(site: Site, asker: str) -> Reply:
+    """What owners tell whoever may ask: about how many rows, and what must be so in secure sums."""
+    sources = [population.source(site.name) for population in site.populations]
+    asked = [source for source in sources if source.policy.admits(asker)]
+    rows = min(filter(None, (source.policy.rows for source in asked)), default=None)
+    secure = {source: rules for source in asked if (rules := source.policy.secure) is not None}
+    if not secure:
+        return Reply(accepted=True, rows=rows)
+    wanted = reduce(SecureRules.narrowed, (replace(r, roster=None) for r in secure.values()))
+    wanted = replace(wanted, roster=_members(site).digest)
+    most = max(source.rows_per_person for source in secure)
+    return Reply(accepted=True, rows=rows, rules=wanted, rows_per_person=most)
+
+
+def _in_a_sum(site: Site, asker: str, request: Request, terms: Terms) -> Reply:
+    """The reply to a request of a secure sum."""
+    participant = _participant(site, request.model)
+    if request.kind == "offer":
+        code = participant.offer(terms, request.questions, asker)
+        return Reply(refused=code) if code else Reply(accepted=True)
+    if request.kind == "share":
+        return Reply(dealt=participant.share(terms, asker).text())
+    if request.kind == "check":
+        return Reply(bad=participant.check(terms, asker, request.boxes))
+    return Reply(sums=tuple(participant.open(terms, asker, request.boxes)))
+
+
+def _participant(site: Site, model: str | None) -> Participant:
+    """The site with its keys and its roster; Refused where it takes no part in secure sums."""
+    source = site.population(model).source(site.name)
+    if source.policy.secure is None:
+        raise Refused("terms")
+    keys = bind(site.folder, generations(site))
+    if keys.lost:
+        raise Refused("roster") from InputError(LOST)
+    return Participant(site.name, source, keys, _members(site), None)
+
+
+def generations(site: Site) -> set[str]:
+    """Those of the ledgers that the site has now; Refused where one is missing."""
+    return {Ledger(population.ledger).generation for population in site.populations}
+
+
+def _members(site: Site) -> Members:
+    """Everybody on the roster that the owner accepted; nobody where there is none."""
+    path = roster_path(site.folder)
+    if not path.exists():
+        return Members({})
+    facts = path.stat()
+    return _read_members(site.folder, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)
+def _read_members(folder: Path, _: tuple[int, int, int]) -> Members:
+    """Read once for each roster: to check the cards of hundreds of sites takes long."""
+    return stored_roster(folder).members
 
 
 def safely(folder: Path, asker: str, request: Request) -> Reply:
@@ -55,7 +121,10 @@ def _load(folder: Path) -> None:
     """Import what takes long, before the first question comes."""
     import opendp.measurements  # noqa: F401
 
-    with contextlib.suppress(InputError, ImportError):  # said to whoever asks
+    with contextlib.suppress(InputError, ImportError, Refused):  # said to whoever asks
+        if SiteKeys.load(folder).ledgers:  # where one was restored, the sealing key goes now
+            bind(folder, generations(Site.load(folder)))
+    with contextlib.suppress(InputError, ImportError):
         if any(population.scoring for population in Site.load(folder).populations):
             import onnxruntime  # noqa: F401
 

@@ -1,0 +1,141 @@
+"""The calibrator's way to the sites in a secure sum: to each its own messages, signed and sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TypeVar
+
+from privcal.crypto.sealing import SealingKey
+from privcal.federation.calibrator.panel import Sites
+from privcal.federation.shared.messages import Reply
+from privcal.panels import Unusable
+from privcal.privacy.policy import SecureRules
+from privcal.question import Question
+from privcal.secure.boxes import Box
+from privcal.secure.participant import Dealt, read_dealt
+from privcal.secure.terms import Terms
+
+T = TypeVar("T")
+
+
+class SecureSites:
+    """The sites of a federation that take part in secure sums, while a calibrator is connected.
+
+    These are the ones that say what they want of secure sums and have the calibrator's roster.
+    `rules` is what all of them want: as many colluding, and as many honest, as whoever wants the
+    most, and as little seen by all others together as whoever wants the least.
+    """
+
+    def __init__(self, sites: Sites, warn: Callable[[str], None] = lambda text: None) -> None:
+        self._sites = sites
+        self.asker, self.members, self.max_rows = sites.asker, sites.members, sites.max_rows
+        told = {}
+        for name in sites.names:
+            if problem := self._problem(name):
+                warn(f"{name} {problem}, and is not asked")
+            else:
+                told[name] = sites.told[name]
+        self.names: Sequence[str] = list(told)
+        self.rows_per_source = sites.rows_per_source
+        self.rows_per_person = max((reply.rows_per_person for reply in told.values()), default=1)
+        wanted = [replace(reply.rules, roster=None) for reply in told.values() if reply.rules]
+        self.rules = reduce(SecureRules.narrowed, wanted) if wanted else None
+
+    def _problem(self, name: str) -> str | None:
+        """Why a site cannot take part, as far as it tells."""
+        reply = self._sites.told.get(name)
+        if reply is None:
+            return "does not say what it wants of secure sums"
+        if reply.rules is None:
+            return "takes no part in secure sums, or not in yours: its policy says nothing of them"
+        if reply.rules.roster != self.members.digest:
+            return (
+                "goes by another roster than yours: compare its digest with the owner, who takes yours "
+                "with privcal site roster accept"
+            )
+        return None
+
+    def offer(self, terms: Terms, questions: Sequence[Question]) -> dict[str, str]:
+        """The sites of the terms that would refuse, and why; the others reserve what it all costs."""
+        replies = self._ask("offer", terms, terms.sites, _yes, questions)
+        return {
+            name: str(getattr(reply, "code", None) or reply)
+            for name, reply in replies
+            if isinstance(reply, Exception)
+        }
+
+    def release(self, campaign: str) -> None:
+        """Give back what is still reserved: the run is over."""
+        self._sites.give_back(campaign)
+
+    def share(self, terms: Terms, names: Sequence[str]) -> Iterator[tuple[str, Dealt | Exception]]:
+        """SHARE: what each of these sites dealt. It is charged for, once."""
+        return self._ask("share", terms, names, lambda reply: read_dealt(reply.dealt, terms))
+
+    def check(
+        self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
+    ) -> Iterator[tuple[str, Sequence[str] | Exception]]:
+        """CHECK: of the boxes for each site, by who dealt them, whose it cannot open."""
+        return self._each("check", terms, boxes, lambda reply: reply.bad or ())
+
+    def open(
+        self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
+    ) -> Iterator[tuple[str, Sequence[int] | Exception]]:
+        """OPEN: the sum of what is in the boxes for each site."""
+        return self._each("open", terms, boxes, lambda reply: reply.sums or ())
+
+    def _ask(
+        self,
+        kind: str,
+        terms: Terms,
+        names: Sequence[str],
+        read: Callable[[Reply], T],
+        questions: Sequence[Question] = (),
+    ) -> Iterator[tuple[str, T | Exception]]:
+        """One request to all sites of the terms, sent to these of them."""
+        campaign = terms.question.campaign
+        request, key = self._sites.request(kind, campaign, terms.sites, questions, terms=terms)
+        yield from _absent(names, self.names)
+        there = [name for name in names if name in self.names]
+        for name, reply in self._sites.exchange(dict.fromkeys(there, request), key):
+            yield name, _read(reply, read)
+
+    def _each(
+        self,
+        kind: str,
+        terms: Terms,
+        boxes: Mapping[str, Mapping[str, Box]],
+        read: Callable[[Reply], T],
+    ) -> Iterator[tuple[str, T | Exception]]:
+        """To each site a request of its own, with the boxes that are for it."""
+        key, campaign = SealingKey.make(), terms.question.campaign
+        requests = {}
+        for name in (name for name in boxes if name in self.names):
+            requests[name], _ = self._sites.request(
+                kind, campaign, [name], terms=terms, boxes=boxes[name], key=key
+            )
+        yield from _absent(boxes, self.names)
+        for name, reply in self._sites.exchange(requests, key):
+            yield name, _read(reply, read)
+
+
+def _absent(
+    names: Sequence[str] | Mapping[str, object], there: Sequence[str]
+) -> Iterator[tuple[str, Exception]]:
+    return ((name, Unusable("absent")) for name in names if name not in there)
+
+
+def _yes(reply: Reply) -> bool:
+    return reply.accepted
+
+
+def _read(reply: Reply | Exception, read: Callable[[Reply], T]) -> T | Exception:
+    """What a reply says; a site may say anything."""
+    if isinstance(reply, Exception):
+        return reply
+    try:
+        return read(reply)
+    except ValueError:
+        return Unusable("what it dealt cannot be read")

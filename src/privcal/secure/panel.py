@@ -1,0 +1,318 @@
+"""Sources that answer together: whoever asks gets their total, and no part of it.
+
+`Way` is how the messages of a secure sum get to the sites, `SecurePanel` what is done with them: it
+settles the terms, has every question summed (`privcal.secure.summing`), and asks the next one of
+exactly those whose answers are in the first total, because averages over different sources must
+not be compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from privcal.checks import whole
+from privcal.errors import InputError
+from privcal.panels import problem_of
+from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
+from privcal.queries import GRID
+from privcal.question import Question
+from privcal.secure.plausible import beyond
+from privcal.secure.summing import (
+    FINAL,
+    SHARE,
+    Step,
+    Summed,
+    Tell,
+    Unfinished,
+    because,
+    may_be_charged,
+    sum_of,
+)
+from privcal.secure.terms import FEWEST, Terms, threshold, usual_colluding, usual_needed
+from privcal.secure.way import Decided, Memory, Record, Way
+from privcal.totals import Part, Total
+
+USUAL_ALONE = 10
+"""How many times ε all others together may learn, where nobody says."""
+
+FEWEST_GROUPED = 60
+"""The fewest sites that are summed in groups: fewer leave too little noise to hide in."""
+
+
+@dataclass(frozen=True)
+class Secure:
+    """What may be said of a secure sum; what is not said is as the sites' owners want it.
+
+    Parameters
+    ----------
+    colluding
+        How many of the sites may work with the asker and the server: by default what the owners'
+        policies say, or a fifth of the sites.
+    needed
+        How many sites must have answered before anything is opened (in each group, where there are
+        several). More of them mean less noise, and fewer that may fail. By default nine tenths.
+    alone
+        How many times ε all others together could learn at most, if more collude; each site adds
+        noise of its own for that. By default 10, or less where a policy wants less.
+    groups
+        In how many groups the sites are summed; the average is then the median of the groups', so
+        that a liar spoils one of them alone. From 60 sites on.
+
+    Examples
+    --------
+    >>> Secure(colluding=5, groups=2)
+    Traceback (most recent call last):
+    ...
+    privcal.errors.InputError: groups must be one of 1, 3, 5, 7, 9, not 2
+    """
+
+    colluding: int | None = None
+    needed: int | None = None
+    alone: int | None = None
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.colluding is not None:
+            whole("colluding", self.colluding, 0)
+        if self.needed is not None:
+            whole("needed", self.needed, 1)
+        if self.alone is not None:
+            whole("alone", self.alone, 1, MAX_ALONE)
+        if self.groups not in GROUPS:
+            known = ", ".join(map(str, GROUPS))
+            raise InputError(f"groups must be one of {known}, not {self.groups!r}")
+
+
+class SecurePanel:
+    """Sites that answer together, over some way to them.
+
+    Parameters
+    ----------
+    way
+        How their messages get there.
+    options
+        What is said of the sums.
+    record
+        What was asked and opened before; by default nothing, and nothing is kept.
+    """
+
+    def __init__(
+        self, way: Way, options: Secure | None = None, record: Record | None = None
+    ) -> None:
+        self._way, self._record = way, record or Memory()
+        self._decided = self._record.begun(lambda: _decide(way, options or Secure()))
+        self.names: Sequence[str] = self._decided.names
+        self.asker = way.asker
+        self.rows_per_person = self._decided.rows_per_person
+        self.sources = len(self.names)
+        self.rows_per_source = self._decided.rows_per_source
+        self.model: str | None = getattr(way, "model", None)
+        self.colluding, self.alone = self._decided.colluding, self._decided.alone
+        self.noise = self._law(map(self._needed, map(len, self._grouped(self.names))))
+        """The law of the noise that is to be expected in the averages."""
+        self._planned: Sequence[Question] = ()
+        self._sets: list[tuple[str, ...]] = []  # whose answers are in the totals, by group
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the sources' scores have, where that is known."""
+        classes: int | None = getattr(self._way, "classes", None)
+        return classes
+
+    def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
+        """The sites that will not take part, and why; the others reserve what it all costs.
+
+        Terms name everybody who is asked. So whoever would refuse is left out of them, and the
+        others are offered the new ones, until all who are in them agree.
+        """
+        if not questions:
+            return {}
+        self._planned = questions
+        if began := self._record.terms(questions[0]):
+            for terms in began:
+                self._way.offer(terms, questions)  # whoever is willing reserves what it costs
+            return {}  # or the terms would be others
+        refused: dict[str, str] = {}
+        while willing := [name for name in self.names if name not in refused]:
+            new: dict[str, str] = {}
+            try:
+                all_terms = self._terms(self._grouped(willing), questions[0])
+            except InputError as error:
+                why = because(refused)
+                raise Unfinished(
+                    f"{error}{why}; nobody was asked and nothing charged", True
+                ) from None
+            for terms in all_terms:
+                new |= self._way.offer(terms, questions)
+            if new.keys() <= refused.keys():
+                break
+            refused |= new
+        return refused
+
+    def release(self) -> None:
+        if self._planned:
+            self._way.release(self._planned[0].campaign)
+
+    def total(
+        self, names: Sequence[str], question: Question, tell: Tell = lambda step: None
+    ) -> Total:
+        """The total of these sites' answers; `tell` hears of every reply.
+
+        The first question may go on without some of them. Every later one is about exactly those
+        in the first total, or ends before anybody is charged for it.
+
+        Raises
+        ------
+        Unfinished
+            Where there is no total: too few answered, what they gave does not fit, or no honest
+            sources of so many rows have it.
+        """
+        if known := self._record.total(question):
+            total, left = known
+            for name in total.sources:
+                tell(Step(SHARE, name, self.sources, self.sources, charged=True))
+            for name, problem in ((name, problem_of(code)) for name, code in left.items()):
+                charged = may_be_charged(problem)
+                tell(Step(SHARE, name, self.sources, self.sources, charged, problem))
+        else:
+            all_terms = self._record.terms(question) or self._settled(names, question)
+            self._record.asks(all_terms)
+            summed = [sum_of(self._way, terms, self._record, tell) for terms in all_terms]
+            self._check(all_terms, summed)
+            total = Total(
+                question,
+                tuple(Part(s.names, tuple(v / GRID for v in s.values)) for s in summed),
+                self._law(terms.needed for terms in all_terms),
+                _ledgers(summed),
+                tuple(sorted(name for s in summed for name in s.left_out)),
+            )
+            self._record.keeps(total, {n: why for s in summed for n, why in s.left.items()})
+        self._sets = [part.sources for part in total.parts]
+        return total
+
+    def _settled(self, names: Sequence[str], question: Question) -> list[Terms]:
+        """The terms of a question that was not asked yet; for all but the first, everybody agrees."""
+        if not self._sets:
+            return self._terms(self._grouped(names), question)
+        all_terms = self._terms(self._sets, question, everybody=True)
+        for terms in all_terms:
+            refused = self._way.offer(terms, self._planned)
+            if refused:
+                name, code = next(iter(refused.items()))
+                raise Unfinished(
+                    f"all {len(terms.sites)} sources of the first total are needed for the next "
+                    f"question too, and {name} does not take part ({code}); nobody was asked it",
+                    again=True,
+                )
+        return all_terms
+
+    def _terms(
+        self, groups: Sequence[Sequence[str]], question: Question, everybody: bool = False
+    ) -> list[Terms]:
+        return [
+            Terms(
+                question,
+                self.asker,
+                tuple(sorted(sites)),
+                self.colluding,
+                len(sites) if everybody else self._needed(len(sites)),
+                self.alone,
+                self.rows_per_person,
+                self._way.members.digest,
+                self._decided.groups,
+                group,
+            )
+            for group, sites in enumerate(groups)
+        ]
+
+    def _grouped(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """These names by group; an InputError where one has too few for any terms."""
+        group = self._way.members.grouped(self._decided.groups)
+        groups: list[list[str]] = [[] for _ in range(self._decided.groups)]
+        for name in sorted(set(names) & set(group)):
+            groups[group[name]].append(name)
+        for sites in groups:
+            self._needed(len(sites))
+        return [tuple(sites) for sites in groups]
+
+    def _needed(self, sites: int) -> int:
+        """How many of so many sites must answer before their sum is opened."""
+        t, honest, wanted = self.colluding, self._decided.min_honest, self._decided.needed
+        where = "" if self._decided.groups == 1 else f" in each of {self._decided.groups} groups"
+        fewest = max(FEWEST, t + 2, t + honest)
+        if sites < fewest:
+            raise InputError(
+                f"a secure sum of which {t} sources may work with the asker needs at least {fewest} "
+                f"sources{where}, and there are {sites}"
+            )
+        least = max(threshold(sites, t), t + honest)
+        if wanted is None:
+            return max(usual_needed(sites, t), least)
+        if not least <= wanted <= sites:
+            raise InputError(
+                f"of {sites} sources{where}, of which {t} may work with the asker, {least} to {sites} can "
+                f"be needed, not {wanted}"
+            )
+        return wanted
+
+    def _law(self, needed: Iterable[int]) -> NoiseLaw:
+        """The law of the noise where so many answers are needed in each group: that of the worst."""
+        honest = min(needed) - self.colluding
+        return NoiseLaw(self.rows_per_person, honest, self.alone, self._decided.groups)
+
+    def _check(self, all_terms: Sequence[Terms], summed: Sequence[Summed]) -> None:
+        """Unfinished where no honest sources have such sums, but for so few groups that the median is
+        none of theirs."""
+        most = self._way.max_rows
+        odd = 0
+        for terms, one in zip(all_terms, summed, strict=True):
+            rows = [most if told is None else min(most, told) for told in one.max_rows.values()]
+            odd += beyond(one.values, terms, rows)
+        if odd > len(summed) // 2:
+            raise Unfinished(
+                f"the total of {sum(len(one.names) for one in summed)} sources is beyond what their "
+                "rows and the noise can give: one of them at least claims what it does not have; "
+                f"{FINAL}",
+                again=False,
+            )
+
+
+def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
+    """The ids of the ledgers, but for those that two sources say are theirs."""
+    told = {name: ledger for one in summed for name, ledger in one.ledgers.items()}
+    often = Counter(told.values())
+    return {name: ledger for name, ledger in told.items() if often[ledger] == 1}
+
+
+def _decide(way: Way, options: Secure) -> Decided:
+    """What the terms go by: what is said, within what the owners want."""
+    names = tuple(way.names)
+    if options.groups > 1 and len(names) < FEWEST_GROUPED:
+        raise InputError(
+            f"groups are for {FEWEST_GROUPED} sources and more, and there are {len(names)}: sum them in one"
+        )
+    rules = way.rules
+    colluding, alone = options.colluding, options.alone
+    if colluding is None:
+        colluding = usual_colluding(len(names)) if rules is None else rules.colluding
+    if alone is None:
+        alone = USUAL_ALONE if rules is None else min(USUAL_ALONE, rules.alone)
+    if rules is not None and colluding < rules.colluding:
+        raise InputError(
+            f"the owners reckon with {rules.colluding} sources that work with the asker: colluding "
+            f"cannot be {colluding}"
+        )
+    if rules is not None and alone > rules.alone:
+        raise InputError(f"the owners allow alone to be {rules.alone} at most, not {alone}")
+    return Decided(
+        names,
+        way.rows_per_source,
+        way.rows_per_person,
+        colluding,
+        options.needed,
+        alone,
+        options.groups,
+        1 if rules is None else rules.min_honest,
+    )
