@@ -20,8 +20,9 @@ from privcal.advise.plan import (
 )
 from privcal.advise.turnover import Turnover
 from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.secure.panel import USUAL_ALONE
 from privcal.secure.terms import FEWEST, usual_colluding, usual_needed
-from privcal.simulate.aggregation import ALONE, EACH, PAYS, epsilon_share, pays_from
+from privcal.simulate.aggregation import EACH, PAYS, epsilon_share, pays_from
 from privcal.simulate.variants import Variant
 from privcal.wording import plural
 
@@ -95,9 +96,9 @@ def secure(point: Point, epsilon: float | None = None) -> SecureSums | None:
         f"{said} For secure sums {needed:,} of the {sources:,} must answer, or the ε is spent for "
         f"nothing. They rest on at most {colluding:,} working with whoever asks, on all others keeping "
         f"their keys and their record of what they opened, and on the encryption; where that fails, up "
-        f"to {ALONE} times the ε ({ALONE * summed:.2g}) is lost."
+        f"to {USUAL_ALONE} times the ε ({USUAL_ALONE * summed:.2g}) is lost."
     )
-    return SecureSums(each, summed, colluding, needed, ALONE, pays, sentence)
+    return SecureSums(each, summed, colluding, needed, USUAL_ALONE, pays, sentence)
 
 
 def secure_sentence(point: Point) -> str:
