@@ -229,7 +229,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_both_totals_are_those_of_a_slow_reference(steps: list[tuple[Any, Any, Any]]) -> None:
     """Whatever is asked in whatever order, and whatever the owner allows meanwhile."""
@@ -365,6 +365,56 @@ def test_a_share_charges_each_person_and_neither_total_of_theirs_is_exceeded(
     over = question("five", 0.501)
     assert refused(lambda: share(ledger, over)) == "over_budget"
     assert refused(lambda: ledger.charge(over, "ann", policy)) == "over_budget"
+
+
+PERSONS = [bytes([i]) * 16 for i in range(3)]
+ABOUT = st.tuples(
+    st.integers(1, 60),
+    st.one_of(st.none(), st.integers(1, 12)),
+    st.sets(st.sampled_from(PERSONS), min_size=1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ABOUT, max_size=12), st.one_of(st.none(), st.integers(50, 1200)))
+def test_no_person_pays_more_than_either_total_whatever_is_asked(
+    asked: list[tuple[int, int | None, set[bytes]]], limit: int | None
+) -> None:
+    """Accounts tell a person's ε alone, and yet the second total holds for each of them."""
+    rules = SecureRules(1, alone=10, epsilon_alone=None if limit is None else limit / 100)
+    policy = Policy(epsilon=1.0, budget="person", secure=rules)
+    ledger = Ledger.in_memory(policy, unit="person")
+    paid = dict.fromkeys(PERSONS, Cost())
+    for number, (hundredths, alone, present) in enumerate(asked):
+        one = Question("c", number, 0, hundredths * NANO // 100, Gap())
+        try:
+            if alone is None:
+                ledger.charge(one, "ann", policy)
+            else:
+                ledger.charge_share(one, "ann", policy, TERMS, alone * one.nano_epsilon)
+        except Refused as refusal:
+            if refusal.code != "over_budget":
+                raise
+            continue
+        for person in ledger.charge_persons(one, "ann", present, policy):
+            paid[person] += Cost.of(one.nano_epsilon, alone)
+    assert all(cost.within(policy.cap) for cost in paid.values())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(ABOUT, max_size=12))
+def test_within_the_usual_rules_secure_sums_cost_no_person_an_answer(
+    asked: list[tuple[int, int | None, set[bytes]]],
+) -> None:
+    """With no limit but `alone` times the total, whoever counts is who would count outside of sums."""
+    policy = Policy(epsilon=1.0, budget="person", secure=SecureRules(1, alone=12))
+    secure, plain = (Ledger.in_memory(policy, unit="person") for _ in range(2))
+    for number, (hundredths, alone, present) in enumerate(asked):
+        one = Question("c", number, 0, hundredths * NANO // 100, Gap())
+        plain.charge(one, "ann", policy)
+        secure.charge_share(one, "ann", policy, TERMS, (alone or 1) * one.nano_epsilon)
+        counted = [ledger.charge_persons(one, "ann", present, policy) for ledger in (plain, secure)]
+        assert counted[0] == counted[1]
 
 
 # --- copies, losses, and other software ------------------------------------------------------------
