@@ -230,8 +230,8 @@ def spent(db: sqlite3.Connection) -> Cost:
 
 def _last(db: sqlite3.Connection) -> tuple[int, str, int]:
     """Number, hash and running total of the newest entry."""
-    row = db.execute("SELECT * FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-    return (0, ROOT, 0) if row is None else (row["seq"], checked(row)["hash"], row["spent"])
+    row = next(_entries(db, "seq = (SELECT MAX(seq) FROM entry)"), None)
+    return (0, ROOT, 0) if row is None else (row["seq"], row["hash"], row["spent"])
 
 
 def _of_kinds(db: sqlite3.Connection, *kinds: str) -> Iterator[sqlite3.Row]:
@@ -239,8 +239,10 @@ def _of_kinds(db: sqlite3.Connection, *kinds: str) -> Iterator[sqlite3.Row]:
     return _entries(db, f"kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq", kinds)
 
 
-def _entries(db: sqlite3.Connection, which: str, values: Sequence[str]) -> Iterator[sqlite3.Row]:
-    """Entries without their answers: the sealed reply of one share may have 200,000 characters."""
+def _entries(
+    db: sqlite3.Connection, which: str, values: Sequence[str] = ()
+) -> Iterator[sqlite3.Row]:
+    """Entries without their answers: what is dealt in a secure sum may be a megabyte."""
     rows = db.execute(f"SELECT {', '.join(HASHED)}, hash FROM entry WHERE {which}", values)
     for row in rows:
         if not _untouched(row):
