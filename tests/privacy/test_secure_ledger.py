@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -319,6 +318,13 @@ def test_a_reservation_holds_both_totals(tmp_path: Path) -> None:
     assert share(ledger, question("third", 0.001), asker="cid") is None
 
 
+def test_a_charge_lowers_what_is_reserved_in_both_totals(path: Path) -> None:
+    ledger = Ledger(path)
+    ledger.reserve([question(), question(round=1, epsilon=0.2)], "ann", POLICY, alone=10)
+    share(ledger, question())
+    assert [held.cost for held in ledger.reserved()] == [Cost(2 * NANO // 10, 2 * NANO)]
+
+
 def test_what_was_reserved_for_ordinary_questions_is_not_asked_in_secure_sums(
     tmp_path: Path,
 ) -> None:
@@ -531,18 +537,30 @@ def test_a_fresh_ledger_put_in_its_place_owes_what_was_spent_alone(
     ledger = Ledger(path)
     assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
     # Even where somebody wrote the ε off, and not what it cost alone.
-    with monkeypatched_write_off(ledger, Cost(NANO // 10, NANO // 10)):
-        assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
+    write_off(ledger, Cost(NANO // 10, NANO // 10))
+    assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
     ledger.reconcile()
     assert ledger.spent.alone >= NANO
     assert fresh.exists
 
 
-@contextmanager
-def monkeypatched_write_off(ledger: Ledger, amount: Cost) -> Iterator[None]:
+def test_nothing_is_written_off_that_costs_less_alone_than_its_epsilon(
+    path: Path, tmp_path: Path
+) -> None:
+    Ledger(path).charge(question(), "ann", POLICY)
+    Ledger.create(tmp_path / "fresh.db", POLICY, unit="row")
+    shutil.copy(tmp_path / "fresh.db", path)
+    ledger = Ledger(path)
+    write_off(ledger, Cost(NANO // 20, NANO))
+    assert ledger.reconcile() == NANO // 20
+    last = ledger.entries()[-1]
+    assert (last.epsilon, last.alone) == (0.05, 0.05)
+
+
+def write_off(ledger: Ledger, amount: Cost) -> None:
+    """As `reconcile` does, but of any amount."""
     with ledger._changing(check=False) as db:
         chain.append_write_off(db, "written off", amount)
-    yield
 
 
 def test_the_generation_is_another_after_every_loss_and_the_same_otherwise(
