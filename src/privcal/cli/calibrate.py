@@ -376,6 +376,7 @@ def calibrate(
             **layout,
             epsilon=epsilon,
             public=clean,
+            secure=None if secure is None else secure.rules,
             tell=note,
         )
         check_outputs([out, sketch, plot], [source.ledger.path for source in sources])
@@ -648,7 +649,10 @@ def _why(request: _Request, panel: Panel | SecurePanel) -> str:
     if getattr(request.method, "event", None) is not None:
         return default.ONLY
     public = request.public is not None
-    return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    why = default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    return (
+        why if request.secure is None else f"{why} (for secure sums, which have less noise, ask it)"
+    )
 
 
 @contextmanager
@@ -665,6 +669,11 @@ def _kept(asked: _Asked) -> Iterator[None]:
             asked.campaign.remove()
         if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
             hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
+            if asked.campaign.plan["secure"] is not None:
+                hint += (
+                    ": what all others together may learn, which is no more than the total where [secure] "
+                    "does not say it"
+                )
             raise CalibrationError(f"{error}; {hint}", error.spent) from None
         raise
     if asked.local:
