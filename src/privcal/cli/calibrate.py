@@ -48,6 +48,7 @@ from privcal.panels import LocalPanel, Panel
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
+from privcal.privacy.policy import Policy
 from privcal.question import check_asker, check_campaign
 from privcal.scores import Scores
 from privcal.secure import need_cryptography
@@ -363,6 +364,8 @@ def calibrate(
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
+        if new_ledger and secure is not None:
+            _check_new_rules(secure, policy)
         sources = open_sources(
             files,
             source_column=source_column,
@@ -448,6 +451,16 @@ class _Asked:
     @property
     def local(self) -> bool:
         return self.max_rows is None
+
+
+def _check_new_rules(secure: Secure, policy: Path | None) -> None:
+    """Rules without a word of secure sums let everybody else together learn ε, and no more."""
+    told = None if policy is None else Policy.load(policy).secure
+    if told is None and secure.alone != 1:
+        raise InputError(
+            "new ledgers let answers go into secure sums where their policy says so: give --policy a "
+            "file with [secure] and how many sources may be colluding in it"
+        )
 
 
 def _check_who(federation: Path | None, files: list[Path], owned: bool, distant: bool) -> None:
@@ -665,6 +678,11 @@ def _kept(asked: _Asked) -> Iterator[None]:
             asked.campaign.remove()
         if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
             hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
+            if asked.campaign.plan["secure"] is not None:
+                hint = (
+                    "a secure sum costs `alone` times epsilon against all others together, and where a "
+                    "policy has no [secure] they may learn its epsilon in all; " + hint
+                )
             raise CalibrationError(f"{error}; {hint}", error.spent) from None
         raise
     if asked.local:
