@@ -144,21 +144,18 @@ def test_the_hospitals_example_runs_from_end_to_end(
 
 
 @pytest.mark.slow
-def test_the_hospitals_may_be_asked_in_secure_sums(
-    example: Any, icu: Path, heart: Path, tmp_path: Path
-) -> None:
+def test_the_hospitals_may_be_asked_in_secure_sums(example: Any, icu: Path, tmp_path: Path) -> None:
     """Simulated, but for one run that is real."""
     out = tmp_path / "secure"
-    given = ("--icu", icu, "--heart", heart, "--out", out, "--splits", 1)
+    given = ("--icu", icu, "--out", out, "--splits", 1)
     done = invoke(example, *given, "--aggregation", "secure")
     assert done.exit_code == 0, done.output
-    for name, setting in (("icu", "hospitals"), ("heart", "clinics")):
-        found = pl.read_csv(out / f"{name}-summary.csv")
-        here = found.filter((pl.col("setting") == setting) & (pl.col("where") == "all"))
-        assert set(here["method"]) >= {*privcal.methods.names()[2:], *example.VARIANTS}
-        assert set(here["epsilon"]) == {0.1, 0.25, 0.5, 1.0}
-        assert (out / f"hospitals-{name}.png").exists()
-        assert not (out / f"{name}-estimates.csv").exists()
+    found = pl.read_csv(out / "icu-summary.csv")
+    here = found.filter(pl.col("setting") == "hospitals")
+    assert set(here["method"]) >= {*privcal.methods.names()[2:], *example.VARIANTS}
+    assert set(here["epsilon"]) == {0.1, 0.25, 0.5, 1.0}
+    assert (out / "hospitals-icu.png").exists()
+    assert not (out / "icu-estimates.csv").exists()
     durable = json.loads((out / "icu-facts.json").read_text("utf-8"))["durable"]
     assert durable["epsilon_in_each_ledger"] == [0.5]
     assert durable["against_everybody_else_together"] == [5.0]
