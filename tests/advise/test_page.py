@@ -126,7 +126,9 @@ def test_a_very_large_plan_does_not_grow_beyond_itself() -> None:
 def test_the_page_says_the_plan_without_javascript(plan: Plan, page: Path) -> None:
     seen = read(page.read_text("utf-8"))
     assert seen.open == []
-    for said in (plan.recommendation, plan.enough.sentence, plan.caveat, "at most 67 of 100"):
+    assert plan.secure is not None
+    sentences = plan.recommendation, plan.enough.sentence, plan.caveat, plan.secure.sentence
+    for said in (*sentences, "at most 67 of 100"):
         assert said in seen.text
     assert page.stat().st_size < 300_000
 
@@ -162,6 +164,8 @@ def test_the_sliders_lead_to_what_was_simulated(tab: Browser, page: Path, plan: 
     assert tab.text("#recommendation") == spot.recommendation
     assert tab.text("#enough") == spot.enough.sentence
     assert "At ε = 0.7" in tab.text("#odds")
+    assert tab.text("#secure") == spot.secure
+    assert "36 of the 40 must answer" in spot.secure
     assert tab.text("#methods tbody b") == str(spot.method)
     row = tab.run(
         "[...document.querySelectorAll('#methods tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"

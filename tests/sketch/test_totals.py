@@ -23,7 +23,7 @@ from privcal.queries import GRID, Hats
 from privcal.question import Question
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, SketchTotal, merge
 from privcal.totals import Part, Total
-from tests.sketch.test_sketch import QUERY, damage, entry
+from tests.sketch.test_sketch import QUERY, damage, entry, sources
 
 NANO = 10**9
 LAW = NoiseLaw(1, honest=3, alone=10)
@@ -362,3 +362,45 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused_in_a_sentence(data:
         assert Sketch._parsed(json.loads(json.dumps(read.to_dict()))) == read
         assert np.isfinite(read.average).all()
         assert read.noise_variance > 0
+
+
+# --- from a real secure sum -----------------------------------------------------------------
+
+
+def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: Any) -> None:
+    asked = sources(9)
+    results = [
+        privcal.calibrate(asked, "sketch", 0.5, campaign=c, aggregation="secure", hats=6)
+        for c in ("spring", "autumn")
+    ]
+    files = [tmp_path / f"{result.campaign}.json" for result in results]
+    for result, file in zip(results, files, strict=True):
+        assert result.sketch is not None
+        result.sketch.save(file)
+        again = Sketch.load(file)
+        assert again == result.sketch
+        assert again.fit().map.log_odds == result.map.log_odds
+        assert again.answers == ()
+        assert set(again.totals[0].ledgers.values()) == {s.ledger.id for s in asked}
+    code, stdout, stderr = run("sketch", "merge", *files, "--out", tmp_path / "all.json")
+    assert code == 0, stderr
+    assert "2 totals of 18 answers of 9 sources" in stdout
+    assert run("sketch", "merge", *files, files[0], "--out", tmp_path / "more.json")[0] == 2
+    code, stdout, stderr = run("sketch", "show", tmp_path / "all.json", "--json")
+    assert code == 0, stderr
+    said = json.loads(stdout)
+    assert said["spent"] == {f"s{i}": 1.0 for i in range(9)}
+    assert said["alone"] == {f"s{i}": 10.0 for i in range(9)}
+    assert [t["groups"] for t in said["totals"]] == [[[f"s{i}" for i in range(9)]]] * 2
+    assert {t["honest"] for t in said["totals"]} == {6}
+    # What is in it, less the rows: the noise of two sums of shares, h = 6 and the floors at 10 ε.
+    each = 9 * (2 / 0.5**2) * (1 / 6 + 1 / 100)
+    assert said["noise_deviation"] == pytest.approx(np.sqrt(2 * each))
+    code, stdout, _ = run("sketch", "show", tmp_path / "all.json")
+    assert "s0, s1, s2, s3, s4 and 4 more answered 2 times, for ε = 1 in all" in stdout
+    for command in (
+        ("sketch", "fit", tmp_path / "all.json", "--out", tmp_path / "map.json"),
+        ("evaluate", tmp_path / "all.json", "--private"),
+    ):
+        code, _, stderr = run(*command)
+        assert code == 0, stderr

@@ -9,6 +9,8 @@ from privcal.advise import sentences
 from privcal.advise.choose import Choice, best, best_without_data, judge
 from privcal.advise.expect import PlanTask, Scenario, SettingsDone, expect
 from privcal.advise.plan import Around, Point, Spot
+from privcal.secure.terms import FEWEST
+from privcal.simulate.aggregation import EACH
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SOURCES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -33,7 +35,8 @@ def settings_around(
     planned = Scenario(choice.point.sources, task.samples, choice.point.epsilon)
     most = max(MOST_ROWS, planned.sources * planned.samples)
     samples = _multiples(planned.samples, SAMPLES, most // planned.sources)
-    sources = _multiples(planned.sources, SOURCES, most // samples[-1])
+    least = 1 if task.aggregation == EACH else FEWEST
+    sources = _multiples(planned.sources, SOURCES, most // samples[-1], least)
     epsilons = tuple(sorted({*EPSILONS, planned.epsilon}))
     trials = min(task.trials, TRIALS)
     spots: list[Spot] = []
@@ -53,15 +56,16 @@ def _spot(point: Point, rows: int, choice: Choice, recommendation: str | None = 
     said = recommendation or sentences.recommendation(choice, rows, None, None)
     verdict = judge(choice.method, point)
     used = best_without_data(point).method if verdict == "no" else choice.method
-    return Spot(rows, point, used, said, sentences.enough(verdict, choice.method, point))
+    enough = sentences.enough(verdict, choice.method, point)
+    return Spot(rows, point, used, said, enough, sentences.secure_sentence(point))
 
 
-def _multiples(value: int, factors: Sequence[float], most: int) -> tuple[int, ...]:
+def _multiples(value: int, factors: Sequence[float], most: int, least: int = 1) -> tuple[int, ...]:
     """These multiples as round numbers, the value itself as it is."""
     found = {value}
     for factor in factors:
         near = float(f"{value * factor:.2g}")
-        found |= {int(near)} if factor != 1 and 1 <= near <= max(most, value) else set()
+        found |= {int(near)} if factor != 1 and least <= near <= max(most, value) else set()
     return tuple(sorted(found))
 
 

@@ -18,6 +18,7 @@ from privcal.methods.base import Method
 from privcal.metrics import ece
 from privcal.scores import IntArray, Scores
 from privcal.simulate import answers
+from privcal.simulate.aggregation import EACH, noise_law
 from privcal.simulate.archive import CLEAN, Archive
 from privcal.simulate.measure import Measured, measure
 from privcal.simulate.population import Resampled
@@ -69,6 +70,8 @@ class PlanTask:
     seed: int
     current_ece: float | None = None
     """What every shift is eased to; None: none is."""
+    aggregation: str = EACH
+    """Whether each source answers by itself, or secure sums are taken."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def expect(
     for index, scenario in enumerate(task.scenarios):
         together = zip(*(outcomes[index] for outcomes, _ in results), strict=True)
         expected = tuple(_expectation(*outcomes) for outcomes in together)
-        points.append(Point(scenario.sources, scenario.epsilon, expected))
+        points.append(Point(scenario.sources, scenario.epsilon, expected, task.aggregation))
     return points, results[0][1]
 
 
@@ -151,7 +154,8 @@ def _shift(task: PlanTask, shift: str, tell: Callable[[], None]) -> tuple[list[l
         outcomes = [*without]
         for variant, method in contestants:
             rng = stream(task.seed, shift, variant, sources, samples, epsilon)
-            maps = answers.run(method, rows, sources, epsilon, rng, rows_per_source=samples)
+            noise = noise_law(task.aggregation, sources)
+            maps = answers.run(method, rows, sources, epsilon, rng, noise, rows_per_source=samples)
             measured = measure(maps, population)
             outcomes.append(Outcome(variant, True, measured, _unclear(maps)))
         results.append(outcomes)

@@ -23,6 +23,7 @@ from privcal.pages import (
     tag,
 )
 from privcal.privacy.epsilon import as_odds
+from privcal.simulate.aggregation import EACH
 from privcal.simulate.variants import UNCALIBRATED, Variant
 from privcal.study.show.styles import styles
 
@@ -65,12 +66,16 @@ def plan_page(plan: Document, methods: Sequence[Variant]) -> str:
 
 def _setting(plan: Document) -> str:
     repeated = plan["repeated"]
-    sources = f"{plan['sources']:,} sources of {plan['samples']:,} rows"
+    sources = f"{plan['sources']:,} sources of {plan['samples']:,} rows{_summed(plan)}"
     if repeated is not None:
         return (
             f"{repeated['campaigns']:,} campaigns at {sources}, ε = {repeated['epsilon']:g} in all"
         )
     return f"{sources}, ε = {plan['epsilon']:g} at each"
+
+
+def _summed(plan: Document) -> str:
+    return "" if plan["aggregation"] == EACH else " in secure sums"
 
 
 def _series(method: Variant, expected: Document) -> Series:
@@ -236,6 +241,7 @@ def _data(plan: Document, looks: Sequence[Series]) -> Document:
             if (limits := _limits(plan, measure))
         },
         "bands": BANDS,
+        "summed": _summed(plan),
         "target": plan["target_ece"],
     }  # fmt: skip
 
@@ -298,8 +304,10 @@ def _range(mean: Document) -> str:
 
 def _costs(plan: Document) -> Html:
     spent = plan["repeated"]["epsilon"] if plan["repeated"] else plan["epsilon"]
+    secure = plan["secure"]
     return join(
         tag("p", _odds(spent), id="odds", aria_live="polite"),
+        tag("p", secure["sentence"] if secure else "", id="secure", aria_live="polite"),
         paragraphs(
             "One row is protected, or one person where ids are given. ε is spent at each source by "
             "itself: whoever is in the data of two sources is exposed to both. What is spent is gone "

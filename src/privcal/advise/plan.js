@@ -59,12 +59,13 @@ function show() {
   }
   const spot = spotAt(at);
   const [rows, sources, epsilon] = AXES.map((name) => number(plan[name][at[name]]));
-  document.querySelector("h1").textContent = `A plan: ${sources} sources of ${rows} rows, ε = ${epsilon} at each`;
+  document.querySelector("h1").textContent = `A plan: ${sources} sources of ${rows} rows${plan.summed}, ε = ${epsilon} at each`;
   document.getElementById("recommendation").replaceChildren(el("strong", null, spot.recommendation));
   const enough = document.getElementById("enough");
   enough.textContent = spot.enough;
   enough.className = spot.verdict;
   document.getElementById("odds").textContent = plan.odds[at.epsilons];
+  document.getElementById("secure").textContent = spot.secure;
   const figures = document.querySelectorAll("#what-to-expect figure.chart");
   Object.keys(plan.measures).forEach((measure, i) => update(figures[i], chartOf(measure, at)));
   fillTable(spot);

@@ -11,6 +11,7 @@ import numpy as np
 
 from privcal.advise.grid import Over, Smallest
 from privcal.scores import FloatArray
+from privcal.simulate.aggregation import EACH
 from privcal.simulate.variants import UNCALIBRATED, Variant
 
 RANGE = (10, 90)
@@ -97,6 +98,8 @@ class Point:
     sources: int
     epsilon: float
     expected: tuple[Expectation, ...]
+    aggregation: str = EACH
+    """Whether each source answers by itself, or secure sums are taken."""
 
     def of(self, method: Variant | str) -> Expectation:
         """What to expect of a method, by its value or its name."""
@@ -129,6 +132,7 @@ class Point:
         return {
             "sources": self.sources,
             "epsilon": self.epsilon,
+            "aggregation": self.aggregation,
             "expected": [e.to_dict() for e in self.expected],
         }
 
@@ -195,6 +199,26 @@ class Basis:
     seed: int
     current_ece: float | None = None
     """The ECE that the shifts were eased to, where the calibrator said that of the own model."""
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """What a plan takes with secure sums, and with each source's own noise: as much noise in all."""
+
+    each: float
+    """ε where each source answers by itself."""
+    secure: float
+    """ε with secure sums under the usual terms (see `privcal.simulate.aggregation`)."""
+    colluding: int
+    """So many of the sources may then work with whoever asks."""
+    needed: int
+    """So many must answer."""
+    alone: int
+    """If more work with whoever asks, or the encryption is broken: at most so many times the ε."""
+    pays_from: int
+    """From so many sources on they take less than half the ε."""
+    sentence: str
+    """All that in words, and what it rests on."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +320,8 @@ class Spot:
     """What to use: the best private method, or what needs no data where that is no worse."""
     recommendation: str
     enough: Enough
+    secure: str
+    """What it takes with secure sums and without, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Methods by their place in the plan's list of them: there are many settings."""
@@ -305,6 +331,7 @@ class Spot:
             "recommendation": self.recommendation,
             "verdict": self.enough.verdict,
             "enough": self.enough.sentence,
+            "secure": self.secure,
             "ece": [(e.ece.mean, e.ece.low, e.ece.high) for e in expected],
             "brier": [(e.brier.mean, e.brier.low, e.brier.high) for e in expected],
             "aurc": [e.aurc.mean for e in expected],
@@ -374,6 +401,8 @@ class Plan:
     """The archive, shifts and trials that were simulated."""
     leave_alone: bool
     """Whether to leave the model as it is: nothing that asks is expected to be better."""
+    secure: SecureSums | None = None
+    """What it takes with secure sums and without; None where there are too few sources for any."""
     repeated: Repeated | None = None
     """Where several campaigns were planned."""
     around: Around | None = None
@@ -383,6 +412,11 @@ class Plan:
     def sources(self) -> int:
         """The number of sources where the method is recommended."""
         return self.chosen.sources
+
+    @property
+    def aggregation(self) -> str:
+        """ "each" or "secure": whether each source answers by itself, or secure sums are taken."""
+        return self.chosen.aggregation
 
     @property
     def epsilon(self) -> float:
@@ -418,6 +452,7 @@ class Plan:
         return {
             "sources": self.sources,
             "epsilon": self.epsilon,
+            "aggregation": self.aggregation,
             **{f.name: getattr(self, f.name) for f in fields(self)},
             "point": self.point.to_dict(),
             "method": str(self.method),
@@ -426,6 +461,7 @@ class Plan:
             "search": None if self.search is None else self.search.to_dict(),
             "public": None if self.public is None else asdict(self.public),
             "basis": asdict(self.basis),
+            "secure": None if self.secure is None else asdict(self.secure),
             "repeated": None if self.repeated is None else self.repeated.to_dict(),
             "around": None if self.around is None else self.around.to_dict(),
         }

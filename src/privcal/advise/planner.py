@@ -28,6 +28,8 @@ from privcal.kernel import confidence
 from privcal.metrics import ece
 from privcal.privacy.epsilon import to_nano
 from privcal.scores import Scores
+from privcal.secure.terms import FEWEST
+from privcal.simulate.aggregation import EACH, noise_law
 from privcal.simulate.archive import CLEAN, Archive, read_archive
 from privcal.simulate.variants import Variant
 from privcal.sketch.reader import SketchReader
@@ -50,6 +52,7 @@ def advise(
     public: Scores | None = None,
     archives: Sequence[str | Path] = (),
     shifts: Sequence[str] | None = None,
+    aggregation: str = EACH,
     trials: int = 40,
     seed: int = 0,
     sweep: bool = False,
@@ -84,6 +87,10 @@ def advise(
     archives, shifts
         What to simulate on: logit archives (parts of one), by default the bundled CIFAR-10-C,
         and some of its shifts, by default all but `clean`.
+    aggregation
+        "each": every source adds its own noise. "secure": only sums over all sources are opened,
+        and the plan is about their noise, under the usual terms (`privcal.simulate.aggregation`).
+        Either way `Plan.secure` says what ε the other would take.
     trials
         Simulated runs at each shift.
     seed
@@ -111,12 +118,13 @@ def advise(
     """
     _check(samples, sources, epsilon, target_ece, current_ece, trials)
     whole("seed", seed, 0)
+    noise_law(aggregation, FEWEST if sources is None else sources)  # says what is wrong with them
     turnover = _turnover(samples, campaigns, new_people, target_ece, sweep or around)
     archive = read_archive(archives)
     chosen_shifts = _as_wrong(archive, _shifts(archive, shifts), current_ece)
     facts = _public(public, archive, chosen_shifts[0])
     clean = facts.simulated if facts else 0
-    task = PlanTask(archive, samples, (), clean, trials, seed, current_ece)
+    task = PlanTask(archive, samples, (), clean, trials, seed, current_ece, aggregation)
     if turnover is None:
         advice = _once(task, chosen_shifts, sources, epsilon, target_ece, sweep, progress)
     else:
@@ -147,6 +155,7 @@ def advise(
         public=facts,
         basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed, current_ece),
         leave_alone=leaves_alone(choice.method, choice.point),
+        secure=sentences.secure(choice.point, advice.repeated and advice.repeated.epsilon),
         repeated=advice.repeated,
         around=settings_around(task, chosen_shifts, choice, advice.recommendation, progress)
         if around
@@ -183,7 +192,7 @@ def _once(
         given = Scenario(sources, task.samples, spend)
     scenarios = [given] if given else []
     if target_ece is not None or sweep:
-        scenarios = _grid(over, sources, spend, given, task.samples)
+        scenarios = _grid(over, sources, spend, given, task)
     points, rows = expect(replace(task, scenarios=scenarios), shifts, progress)
     search = None
     if target_ece is not None or sweep:
@@ -298,11 +307,13 @@ def _public(public: Scores | None, archive: Archive, shift: str) -> PublicFacts 
 
 
 def _grid(
-    over: Over, sources: int | None, epsilon: float, given: Scenario | None, samples: int
+    over: Over, sources: int | None, epsilon: float, given: Scenario | None, task: PlanTask
 ) -> list[Scenario]:
     """The scenarios of a search, in ascending order, with the one asked about among them."""
+    samples = task.samples
     if over == "sources":
-        counts = [n for n in source_counts() if n * samples <= MAX_DRAWS]
+        least = 1 if task.aggregation == EACH else FEWEST
+        counts = [n for n in source_counts() if n >= least and n * samples <= MAX_DRAWS]
         scenarios = [Scenario(n, samples, epsilon) for n in counts]
     else:
         assert sources is not None

@@ -15,10 +15,14 @@ from privcal.advise.plan import (
     GridSearch,
     Point,
     Repeated,
+    SecureSums,
     Verdict,
 )
 from privcal.advise.turnover import Turnover
 from privcal.privacy.epsilon import from_nano, to_nano
+from privcal.secure.panel import USUAL_ALONE
+from privcal.secure.terms import FEWEST, usual_colluding, usual_needed
+from privcal.simulate.aggregation import EACH, PAYS, epsilon_share, pays_from
 from privcal.simulate.variants import Variant
 from privcal.wording import plural
 
@@ -35,7 +39,7 @@ def recommendation(
     """Which method, which ε, and what it brings."""
     method, point = _name(choice.method), choice.point
     change = _change(point.nothing_done, point.of(choice.method))
-    setting = f"ε = {point.epsilon:g} at each of {point.sources:,} sources of {samples:,} rows"
+    setting = f"ε = {point.epsilon:g} at {_sources(point, samples)}"
     verdict, without = judge(choice.method, point), best_without_data(point)
     if target is None or search is None:
         if leaves_alone(choice.method, point):
@@ -57,6 +61,50 @@ def recommendation(
     if not choice.reached:
         return f"{_out_of_reach(search, point, samples, target)}; {method} with {setting} brings {change}."
     return f"Use {method} with {setting}, {_least(search, search.smallest[choice.method], target)}: {change}."
+
+
+def _sources(point: Point, samples: int) -> str:
+    summed = "" if point.aggregation == EACH else " in secure sums"
+    return f"each of {point.sources:,} sources of {samples:,} rows{summed}"
+
+
+def secure(point: Point, epsilon: float | None = None) -> SecureSums | None:
+    """What the setting takes with secure sums and without; None where sources are too few.
+
+    `epsilon` is that of all campaigns together, where there are several.
+    """
+    sources, spent = point.sources, point.epsilon if epsilon is None else epsilon
+    if sources < FEWEST:
+        return None
+    share, colluding = epsilon_share(sources), usual_colluding(sources)
+    needed = usual_needed(sources, colluding)
+    each, summed = (spent, share * spent) if point.aggregation == EACH else (spent / share, spent)
+    pays = pays_from()
+    worth = (
+        f"less than half, as from {pays} sources on"
+        if share < PAYS
+        else f"it would be less than half from {pays} sources on"
+    )
+    said = (
+        f"With secure sums (--aggregation secure) about ε = {summed:.2g} brings what ε = {spent:g} "
+        f"brings where each source adds its own noise ({worth})."
+        if point.aggregation == EACH
+        else f"Without secure sums about ε = {each:.2g} would be needed in place of {spent:g} "
+        f"({worth})."
+    )
+    sentence = (
+        f"{said} For secure sums {needed:,} of the {sources:,} must answer, or the ε is spent for "
+        f"nothing. They rest on at most {colluding:,} working with whoever asks, on all others keeping "
+        f"their keys and their record of what they opened, and on the encryption; where that fails, up "
+        f"to {USUAL_ALONE} times the ε ({USUAL_ALONE * summed:.2g}) is lost."
+    )
+    return SecureSums(each, summed, colluding, needed, USUAL_ALONE, pays, sentence)
+
+
+def secure_sentence(point: Point) -> str:
+    """The same in words, for whatever number of sources."""
+    found = secure(point)
+    return f"Secure sums need at least {FEWEST} sources." if found is None else found.sentence
 
 
 def _least(search: GridSearch, least: Smallest, target: float) -> str:
@@ -92,7 +140,7 @@ def repeated(plan: Repeated, samples: int) -> str:
     nothing, without = course.mean.nothing_done, best_without_data(course.mean)
     use = (
         f'{_name(course.method)} with budget = "{course.budget}" and ε = {rounded_down(course.epsilon)} '
-        f"in {_each(plan.campaigns)}, at each of {course.mean.sources:,} sources of {samples:,} rows"
+        f"in {_each(plan.campaigns)}, at {_sources(course.mean, samples)}"
     )
     change = f"{_change(nothing, course.expected)}{_when(course)}"
     if course.budget == "person":

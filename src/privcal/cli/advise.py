@@ -16,6 +16,7 @@ from privcal.cli.console import counting, plural, show, table
 from privcal.cli.options import Json, words
 from privcal.files import check_outputs
 from privcal.privacy.epsilon import as_odds
+from privcal.simulate.aggregation import EACH
 
 if TYPE_CHECKING:
     from privcal.advise.plan import Expectation, Plan, Point, Repeated, ShiftMean
@@ -73,6 +74,13 @@ def command(
         ),
     ] = None,
     shifts: Annotated[str | None, typer.Option(help="Some shifts, as a,b,c.")] = None,
+    aggregation: Annotated[
+        str,
+        typer.Option(
+            help="each: every source adds its own noise; secure: only sums over all are opened. "
+            "What ε the other would take is said as well."
+        ),
+    ] = "each",
     plot: Annotated[
         Path | None,
         typer.Option(help="Picture of the whole range, or of all campaigns (.png, .svg, .pdf)."),
@@ -103,6 +111,8 @@ def command(
 
     `privcal advise --sources 40 --samples 25 --html plan.html`
 
+    `privcal advise --sources 40 --samples 25 --target-ece 0.04 --aggregation secure`
+
     `privcal advise --samples 25 --epsilon 0.5 --target-ece 0.03 --public clean.npz`
 
     `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
@@ -127,6 +137,7 @@ def command(
             public=clean,
             archives=archive or (),
             shifts=words(shifts),
+            aggregation=aggregation,
             trials=trials,
             seed=seed,
             sweep=plot is not None and campaigns is None,
@@ -156,13 +167,14 @@ def _empty(
     """A table without rows, for what is expected at these points."""
     basis = plan.basis
     eased = "" if basis.current_ece is None else f" eased to ECE {basis.current_ece:g}"
+    summed = "" if plan.aggregation == EACH else " in secure sums"
     shown = [expected for point in points for expected in point.expected]
     errors = [max(mean.se for mean in means) for means in zip(*map(_measures, shown), strict=True)]
     return table(
         columns,
         columns[:1],
         narrow=True,
-        title=f"{plan.point.sources:,} sources of {plan.samples:,} rows, {setting}\n"
+        title=f"{plan.point.sources:,} sources of {plan.samples:,} rows{summed}, {setting}\n"
         f"expected over {plural(len(basis.shifts), 'shift')} of {basis.dataset}{eased}, "
         f"{basis.trials} trials each",
         caption=f"{note} Monte-Carlo standard errors of the means: at most {errors[0]:.4f} "
@@ -232,7 +244,14 @@ def _label(method: Variant) -> str:
 def _promise(plan: Plan) -> str:
     """What the recommended ε means for one of those protected."""
     spent = plan.epsilon if plan.repeated is None else plan.repeated.epsilon
-    return f"At ε = {spent:g}, {as_odds(spent)}. One row is protected, or one person where ids are given."
+    against = ""
+    if plan.aggregation != EACH and plan.secure is not None:
+        helpers = plural(plan.secure.colluding, "source")
+        against = f" That is against whoever asks, the server and up to {helpers} together."
+    return (
+        f"At ε = {spent:g}, {as_odds(spent)}. One row is protected, or one person where ids are "
+        f"given.{against}"
+    )
 
 
 def _lines(plan: Plan) -> list[str]:
@@ -252,6 +271,8 @@ def _lines(plan: Plan) -> list[str]:
             )
     if plan.repeated is not None:
         lines.append(plan.repeated.who)
+    if plan.secure is not None:
+        lines.append(plan.secure.sentence)
     return [*lines, plan.enough.sentence, plan.caveat]
 
 

@@ -12,12 +12,11 @@ from rich.table import Table
 
 from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
-from privcal.cli.ledger_show import budget_of
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
 from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.errors import InputError
 from privcal.federation import need_flare
-from privcal.privacy.explain import promise, remaining
+from privcal.privacy.explain import budget_of, promise, remaining
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population, Scoring

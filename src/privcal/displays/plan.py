@@ -12,6 +12,7 @@ from privcal.advise.sentences import rounded_down
 from privcal.displays.diagram import axes_to_draw_on
 from privcal.errors import InputError
 from privcal.plots import check_picture, save_figure
+from privcal.simulate.aggregation import EACH
 from privcal.study.show.styles import Style, styles
 
 if TYPE_CHECKING:
@@ -218,7 +219,8 @@ def _campaigns(axis: Any, plan: Plan, repeated: Repeated, measure: str) -> None:
 
 def _setting(plan: Plan) -> str:
     point, repeated = plan.chosen, plan.repeated
-    sources = f"{point.sources:,} sources of {plan.samples:,} rows"
+    summed = "" if point.aggregation == EACH else " in secure sums"
+    sources = f"{point.sources:,} sources of {plan.samples:,} rows{summed}"
     if repeated is None:
         today = plan.basis.current_ece
         sources += "" if today is None else f", a model of ECE {today:g}"

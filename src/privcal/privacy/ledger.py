@@ -190,7 +190,7 @@ class Ledger:
         where = self.path.name if self.path else "in memory: forgotten when the process ends"
         try:
             facts, policy = self.facts, self.policy
-            spent, left = self.nano_spent, policy.nano_total - self.nano_spent
+            spent, left = self.spent, policy.cap - self.spent
             entries, in_step = len(self.entries()), self.in_step
         except Refused as refusal:
             return fragment("Ledger", {"file": where, "state": str(refusal)})
@@ -200,8 +200,12 @@ class Ledger:
             "file": where,
             "protects": f"each {facts.unit}",
             "ε in all": f"{policy.epsilon:g}" + ("" if common else " on each person"),
-            "ε spent": from_nano(spent) if common else None,
-            "ε that remains": from_nano(left) if common else None,
+            "ε spent": from_nano(spent.nano) if common else None,
+            "ε that remains": from_nano(left.nano) if common else None,
+            "against everybody else together": f"{from_nano(spent.alone):g} spent, "
+            f"{from_nano(left.alone):g} remains"
+            if common and (policy.secure or spent.alone != spent.nano)
+            else None,
             "entries": entries,
         }
         warning = "It is not what its high-water mark says: run privcal ledger reconcile."
@@ -221,7 +225,7 @@ class Ledger:
     def charge_share(
         self, question: Question, asker: str, policy: Policy, digest: str, nano_alone: int
     ) -> str | None:
-        """Charge a question that is answered in a secure sum, as `charge` does: both totals at once.
+        """Charge a question of `asker` that is answered in a secure sum, as `charge` does: both totals.
 
         `digest` is that of the sum's terms, and `nano_alone` what the answer costs against everybody
         else together: a whole number of times its ε. Returns the reply that was stored, or None
@@ -288,7 +292,7 @@ class Ledger:
         self._store(question, asker, json.dumps(answer), chain.CHARGE)
 
     def store_share(self, question: Question, asker: str, text: str) -> None:
-        """Commit the sealed reply to a question in a secure sum. Only after this may it leave."""
+        """Commit the sealed reply `text` to a question of `asker` in a secure sum, before it leaves."""
         self._store(question, asker, text, chain.SHARE)
 
     def _store(self, question: Question, asker: str, text: str, kind: str) -> None:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 
+from privcal.calibrate import AGGREGATIONS
 from privcal.checks import known
 from privcal.errors import InputError
 from privcal.privacy.laws import NoiseLaw
+from privcal.secure.panel import USUAL_ALONE
 from privcal.secure.terms import FEWEST, usual_colluding, usual_needed
 
-EACH, SECURE = AGGREGATIONS = ("each", "secure")
+EACH, SECURE = AGGREGATIONS
 BOTH = "both"
 """Each source by itself, and secure sums beside it."""
 
-ALONE = 10
-"""The floor: each source's own noise is that of so many times the ε."""
-
 ASSUMED = (
     "a secure sum under the usual terms: a fifth of the sources may work with whoever asks, a tenth "
-    f"may fail, and each source's own noise is that of {ALONE} times the ε"
+    f"may fail, and each source's own noise is that of {USUAL_ALONE} times the ε"
 )
 
 
@@ -49,7 +48,7 @@ def noise_law(aggregation: str, sources: int) -> NoiseLaw:
             f"a secure sum is of at least {FEWEST} sources, not of {sources}: ask each by itself"
         )
     colluding = usual_colluding(sources)
-    return NoiseLaw(honest=usual_needed(sources, colluding) - colluding, alone=ALONE)
+    return NoiseLaw(honest=usual_needed(sources, colluding) - colluding, alone=USUAL_ALONE)
 
 
 def epsilon_share(sources: int) -> float:

@@ -15,7 +15,6 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
 from privcal.federation.shared.certificates import Holder, expiry, own_certificate
 from privcal.federation.site.keys import LOST, SiteKeys
-from privcal.federation.site.roster import own_card
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
@@ -127,10 +126,18 @@ def _certificate(folder: Path) -> tuple[bool, str]:
 
 def _keys(folder: Path) -> tuple[bool, str]:
     keys = SiteKeys.load(folder)
-    now = {Ledger(p.ledger).generation for p in Site.load(folder).populations}
-    if keys.lost or set(keys.ledgers) - now:
+    if keys.lost or _restored(folder, keys):
         return False, LOST
-    return True, f"the site's own keys are here, made on {own_card(folder).day}"
+    return True, "the site's own keys are here"
+
+
+def _restored(folder: Path, keys: SiteKeys) -> bool:
+    """Whether a ledger that the keys go with is another now, as far as all can be read."""
+    try:
+        now = {Ledger(population.ledger).generation for population in Site.load(folder).populations}
+    except Refused:  # a sign of its own
+        return False
+    return bool(set(keys.ledgers) - now)
 
 
 def _revocations(folder: Path) -> tuple[bool, str]:
