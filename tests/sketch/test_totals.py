@@ -23,6 +23,7 @@ from privcal.queries import GRID, Hats
 from privcal.question import Question
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, SketchTotal, merge
 from privcal.totals import Part, Total
+from tests.sketch.test_model import MODELS, alone, coverage, simulate
 from tests.sketch.test_sketch import QUERY, damage, entry, sources
 
 NANO = 10**9
@@ -404,3 +405,19 @@ def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: 
     ):
         code, _, stderr = run(*command)
         assert code == 0, stderr
+
+
+@pytest.mark.slow
+def test_bands_cover_though_the_noise_has_heavier_tails_than_is_reckoned_with() -> None:
+    """The reader takes noise for normal; here it is nearly one Laplace variable, the worst there is,
+    of which 94 % are within 1.96 deviations."""
+    law = NoiseLaw(honest=50, alone=1000)
+    model, epsilon = MODELS["alone"], 0.1
+    eta, density, averages = simulate(model, 50, 30, 1e6, 80, seed=6)
+    noise = np.random.default_rng(7).laplace(scale=1 / epsilon, size=averages.shape) / 50
+    stated = law.variance(NANO // 10, 50)
+    assert noise.var() == pytest.approx(stated, rel=0.15)
+    read = alone(model)
+    assert 0.90 <= coverage(read.fit(averages + noise, 50, stated), eta, density) <= 0.985
+    # And it would be noticed, were the noise said to be a third of what it is.
+    assert coverage(read.fit(averages + noise, 50, stated / 9), eta, density) < 0.9
