@@ -370,3 +370,31 @@ def test_a_sealing_key_goes_when_the_process_starts_not_only_when_asked(lab: Lab
     lab.ledger("site-5").reconcile()
     worker._load(lab.kits / "site-5")
     assert SiteKeys.load(lab.kits / "site-5").lost
+
+
+# --- how a site is ----------------------------------------------------------------------------
+
+
+def secure_sign(folder: Path) -> tuple[bool, str]:
+    [sign] = [sign for sign in health.look(folder) if sign.what == "secure sums"]
+    return sign.well, sign.sentence
+
+
+def test_a_sites_health_says_what_keeps_it_from_secure_sums(lab: Lab) -> None:
+    folder = lab.kits / "site-1"
+    assert secure_sign(folder) == (True, "takes part, with 4 others on its roster")
+    lab.ledger("site-1").set_policy(policy(rules(roster="another")))
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "for another roster" in sentence
+    lab.ledger("site-1").set_policy(policy(rules()))
+    keys.rotate(folder)
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "not this site's present keys" in sentence
+    (folder / "local" / "roster.json").unlink()
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "no roster yet" in sentence
+    lab.ledger("site-1").set_policy(policy(None))
+    assert all(sign.what != "secure sums" for sign in health.look(folder)), "it wants no part"
