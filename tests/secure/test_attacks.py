@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ from tests.support.coalition import (
     rows_of,
     total,
 )
+from tests.support.pages import ROOT
 
 VICTIM, FRIEND = "h0", "h4"
 """Whom the coalition is after, and the hospital that works with it."""
@@ -912,6 +914,16 @@ def test_terms_have_limits_and_the_largest_are_good_ones() -> None:
     ]:
         with pytest.raises(InputError):
             Terms(**usual, sites=tuple(sites), colluding=colluding, needed=needed)
+
+
+def test_the_table_for_the_person_who_signs_is_what_the_code_does() -> None:
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    rows = re.findall(r"^" + r"\| (\d+) " * 7 + r"\|$", page, re.M)
+    assert len(rows) == 5
+    for n, t, T, m, h, missing, two in (map(int, row) for row in rows):
+        assert (t, T) == (terms_module.usual_colluding(n), terms_module.threshold(n, t))
+        assert (m, h, missing) == (terms_module.usual_needed(n, t), m - t, n - m)
+        assert two == 2 * T - n
 
 
 def test_a_key_that_nothing_can_be_sealed_for_costs_nobody_anything(five: Federation) -> None:
