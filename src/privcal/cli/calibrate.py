@@ -661,7 +661,10 @@ def _why(request: _Request, panel: Panel | SecurePanel) -> str:
     if getattr(request.method, "event", None) is not None:
         return default.ONLY
     public = request.public is not None
-    return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    why = default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    return (
+        why if request.secure is None else f"{why} (for secure sums, which have less noise, ask it)"
+    )
 
 
 @contextmanager
