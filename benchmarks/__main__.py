@@ -9,18 +9,8 @@ from benchmarks import report
 
 NAMES = (
     *("startup", "fit", "gap", "ece", "maps", "answer", "persons", "growth", "score"),
-    *(
-        "study",
-        "sketch",
-        "refine",
-        "offsets",
-        "secure",
-        "liars",
-        "ranges",
-        "secure_site",
-        "federation",
-        "corruptions",
-    ),
+    *("study", "sketch", "refine", "offsets", "liars", "ranges", "shares"),
+    *("secure", "secure_site", "federation", "corruptions"),
 )
 
 

@@ -17,11 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import report
+from benchmarks.paired import ratio
 from privcal import Policy, calibrate
 from privcal.datasets import cifar10c
+from privcal.privacy.policy import SecureRules
+from privcal.secure.terms import usual_colluding
 
 DELAY = 0.2
 ROWS = 60
+SECURE_SITES, ROUNDS, SECURE_TARGET = (8, 24), 3, 1.5
+"""A campaign in secure sums against one of today's: with how many sites, how often, and the most
+that it may take, as a ratio."""
 
 
 def run() -> None:
@@ -49,6 +55,7 @@ def _measure() -> None:
         rows,
     )
     _many()
+    _secure()
 
 
 def _real(count: int) -> tuple[str, ...]:
@@ -94,7 +101,7 @@ def _real(count: int) -> tuple[str, ...]:
     )
 
 
-def _make(kits: Path, count: int) -> None:
+def _make(kits: Path, count: int, delay: float = DELAY) -> None:
     from privcal.federation.authority import kits as provisioning
     from privcal.federation.authority.project import Member, Project
     from privcal.federation.one_machine import demo
@@ -114,7 +121,9 @@ def _make(kits: Path, count: int) -> None:
         data = kits / f"{member.name}.npz"
         mine = scores.take(rows[n * ROWS : (n + 1) * ROWS])
         np.savez(data, logits=mine.outputs.array, labels=mine.labels)
-        site.init(kits / member.name, data, Policy(10.0, model="m"), delay=DELAY)
+        rules = SecureRules(colluding=usual_colluding(count))
+        policy = Policy(1000.0, model="m", secure=rules)
+        site.init(kits / member.name, data, policy, delay=delay)
     demo.exchange_keys(kits, project)
 
 
@@ -170,3 +179,53 @@ def _many() -> None:
             ("each", report.duration(statistics.median(seconds) / 50)),
         ],
     )
+
+
+def _secure() -> None:
+    """A whole campaign in secure sums, from connecting to the map, against one where each answers.
+
+    Both are the sketch: it asks once, after it has asked what owners tell and who would answer. With
+    the delay that sites have by default.
+    """
+    from privcal.federation.site.settings import DELAY as usual
+
+    rows, verdicts = [], []
+    for count in SECURE_SITES:
+        seconds = _campaigns(count, usual)
+        each, secure = (statistics.median(seconds[mode]) for mode in ("each", "secure"))
+        times = ratio(seconds["secure"], seconds["each"])
+        rows.append((str(count), f"{each:.1f} s", f"{secure:.1f} s", f"{times:.2f}"))
+        verdicts.append((f"secure against each, {count} sites", times, SECURE_TARGET))
+    report.table(
+        f"federation: one campaign (sketch), {usual:g} s delay, {ROUNDS} rounds that take turns",
+        ("sites", "each answers", "secure sums", "ratio"),
+        rows,
+    )
+    for what, times, target in verdicts:
+        report.at_most(what, times, target, "×")
+
+
+def _campaigns(count: int, delay: float) -> dict[str, list[float]]:
+    """Seconds of each campaign, by how answers are put together."""
+    from privcal.federation.calibrator.panel import Sites
+    from privcal.federation.calibrator.secure import SecureSites
+    from privcal.federation.one_machine import processes
+    from privcal.secure.panel import SecurePanel
+
+    seconds: dict[str, list[float]] = {"each": [], "secure": []}
+    with tempfile.TemporaryDirectory() as folder:
+        kits = Path(folder) / "kits"
+        _make(kits, count, delay)
+        processes.up(kits, timeout=300.0)
+        try:
+            for turn in range(ROUNDS + 1):
+                for mode, times in seconds.items():
+                    began = time.perf_counter()
+                    with Sites(kits / "calibrator@demo.org") as sites:
+                        panel = sites if mode == "each" else SecurePanel(SecureSites(sites))
+                        calibrate(panel, "sketch", 1.0, model="m")
+                    if turn:  # in the first one the sites' children start
+                        times.append(time.perf_counter() - began)
+        finally:
+            processes.down(kits)
+    return seconds

@@ -4,6 +4,10 @@ Sources of 30 rows under motion blur; the loop is that of every calibration, the
 seeded noise, so that the runs of one line of a table differ in nothing but the lie and the gate.
 Of a lie that has two sides (all rows wrong where the others are sure, all right where they are
 not) the worse one is shown.
+
+Then the same lies in secure sums, where nobody sees an answer: in one sum of all, and in groups of
+which the median counts. These runs are arithmetic, with the law of the noise and all of the checks:
+of each answer where answers are seen, of the total where only that is.
 """
 
 from __future__ import annotations
@@ -13,21 +17,27 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from unittest import mock
 
 import numpy as np
 
 import privcal
 from benchmarks import report
+from privcal import methods
 from privcal.calibrate import SourceDropped
 from privcal.datasets import cifar10c
 from privcal.kernel import confidence
+from privcal.methods.base import Ask, Batch, History, drive
 from privcal.metrics import ece
 from privcal.plausible import implausible
-from privcal.privacy.epsilon import NANO
-from privcal.queries import GRID, Hats, Query
+from privcal.privacy.epsilon import NANO, to_nano
+from privcal.privacy.laws import NoiseLaw
+from privcal.queries import GRID, Gap, Hats, Query
 from privcal.question import Question
 from privcal.scores import FloatArray, Scores
+from privcal.secure.terms import usual_colluding, usual_needed
 from privcal.source import Answer
 
 ROWS, EPSILON, DRAWS = 30, 1.0, 10
@@ -119,6 +129,8 @@ def run() -> None:
     for method in ("sketch", "acc-t"):
         for sources in (21, 50):
             _table(method, sources, scores, before)
+    for sources in (60, 100):
+        _in_sums(sources, scores)
     _speed()
 
 
@@ -182,6 +194,123 @@ def _ece(
         found.append(ece(result.map.confidence(kept), kept.correct))
         caught += len(set(result.left_out) & set(panel.names[sources - liars :]))
     return float(np.mean(found)), caught / max(liars * DRAWS, 1)
+
+
+IN_SUMS = 0.3
+"""The ε at which lies in secure sums are told: there the noise of one source is enough for all."""
+
+SUM_DRAWS = 40
+
+
+@dataclass(frozen=True)
+class Way:
+    """How answers are put together: each by itself, or in secure sums of so many groups."""
+
+    name: str
+    groups: int
+    law: NoiseLaw
+
+
+def ways(sources: int) -> list[Way]:
+    """All ways that terms allow, where a fifth may collude, and where only a few may."""
+    found = [Way("each, the odd left out", 0, NoiseLaw())]
+    for colluding in (usual_colluding(sources), 3):
+        for groups in (1, 3, 5, 7):
+            each = sources // groups
+            needed = usual_needed(each, colluding) if each > colluding + 1 else each + 1
+            if needed <= each:
+                name = f"{groups} groups" if groups > 1 else "one sum"
+                law = NoiseLaw(honest=needed - colluding, alone=10, groups=groups)
+                found.append(Way(f"{name}, t = {colluding}", groups, law))
+    return found
+
+
+def _in_sums(sources: int, scores: Scores) -> None:
+    """What liars do to the curve, and to the mean gap between accuracy and confidence."""
+    lies = {"none": (0, 0), **{f"{k} of {n} rows": (k, n) for k in (1, 3) for n in (30, 300)}}
+    found: dict[str, list[list[str]]] = {"ECE of the sketch": [], "rms error of the mean gap": []}
+    for way in ways(sources):
+        cells = [
+            [max(of_side) for of_side in zip(*sides, strict=True)]
+            for sides in (
+                [_lied(way, sources, scores, liars, rows(claimed), side) for side in (-1.0, 1.0)]
+                for liars, claimed in lies.values()
+            )
+        ]
+        for column, lines in enumerate(found.values()):
+            lines.append([way.name, *(f"{cell[column]:.3f}" for cell in cells)])
+    for measure, lines in found.items():
+        report.table(
+            f"liars: {measure}, {sources} sources of {ROWS} rows, ε = {IN_SUMS:g}, {SUM_DRAWS} draws",
+            ("answers, and liars", *lies),
+            lines,
+        )
+
+
+def _lied(
+    way: Way, sources: int, scores: Scores, liars: int, lie: Lie, side: float
+) -> tuple[float, float]:
+    """The mean ECE after a sketch, and the root mean squared error of the mean gap."""
+    eces, errors = [], []
+    truth = float((scores.correct - confidence(scores.outputs, 1.0)).mean())
+    nano = to_nano(IN_SUMS)
+    for draw in range(SUM_DRAWS):
+        rng = np.random.default_rng([draw, sources])
+        lying = rng.permutation(sources)[:liars]
+        private, kept = _split(scores, sources, draw)
+
+        def average(query: Query) -> tuple[FloatArray, int]:
+            exact = _exact(private, sources, query).copy()  # noqa: B023
+            exact[lying] = lie(query, side)  # noqa: B023
+            return _together(way, exact, Question("liars", 0, 0, nano, query), rng)  # noqa: B023
+
+        def answer(asks: Sequence[Ask]) -> History:
+            averages, believed = average(asks[0].query)
+            return History([averages[None]], sources=believed, noise=way.law)
+
+        batch = Batch(1, nano, rng, way.law, sources, ROWS)
+        [map] = drive(methods.make("sketch").run(batch), answer)
+        eces.append(ece(map.confidence(kept), kept.correct))
+        errors.append(float(average(Gap())[0][0]) / ROWS - truth)
+    return float(np.mean(eces)), float(np.sqrt(np.mean(np.square(errors))))
+
+
+@cache
+def _split(scores: Scores, sources: int, draw: int) -> tuple[Scores, Scores]:
+    """The rows of all sources, one after the other, and all others."""
+    order = np.random.default_rng(draw).permutation(len(scores))
+    private, test = np.split(order, [sources * ROWS])
+    return scores.take(private), scores.take(np.sort(test))
+
+
+@cache
+def _exact(private: Scores, sources: int, query: Query) -> FloatArray:
+    each = query.contributions(private)
+    rows = np.arange(len(private)).reshape(sources, ROWS)
+    return np.array([each.take(own).sum(query.length) for own in rows]) / GRID
+
+
+def _together(
+    way: Way, exact: FloatArray, question: Question, rng: np.random.Generator
+) -> tuple[FloatArray, int]:
+    """The noisy average of these answers (sources, length), and of how many it is."""
+    query, sources = question.query, len(exact)
+    scale = query.sensitivity / question.epsilon
+    if way.groups == 0:
+        answers = exact + rng.laplace(scale=scale, size=exact.shape)
+        kept = ~implausible([answers], [question])
+        return answers[kept].mean(axis=0), int(kept.sum())
+    assert way.law.honest is not None
+    assert way.law.alone is not None
+    averages = []
+    for group in np.array_split(rng.permutation(sources), way.groups):
+        shapes = (len(group) / way.law.honest, 1.0), (len(group), way.law.alone)
+        noise = sum(
+            (rng.gamma(k, size=query.length) - rng.gamma(k, size=query.length)) / multiple
+            for k, multiple in shapes
+        )
+        averages.append((exact[group].sum(axis=0) + scale * noise) / len(group))
+    return np.asarray(np.median(averages, axis=0)), sources
 
 
 def _speed() -> None:

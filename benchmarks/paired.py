@@ -10,14 +10,18 @@ from typing import Any
 Seconds = list[float]
 
 
-def take_turns(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Seconds]:
+def take_turns(
+    contestants: dict[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Seconds]:
     """Seconds of every call, in the order A B A B …"""
     seconds: dict[str, Seconds] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, call in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             call()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

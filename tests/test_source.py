@@ -110,7 +110,10 @@ def test_nothing_that_leaves_carries_the_number_of_rows() -> None:
     answer = source.answer(Question.of(Histogram(), 0.1, "r"))
     assert set(vars(answer)) == {"values", "question", "ledger"}
     result = privcal.calibrate([source], "acc-t", 0.5, model="m")
-    assert {name for asked in result.rounds for name in vars(asked)} == {"question", "answers"}
+    assert {name for asked in result.rounds for name in vars(asked)} == {
+        "question", "answers", "total",
+    }  # fmt: skip
+    assert all(asked.total is None for asked in result.rounds)  # nor of their number
     assert set(vars(answer.question)) == {
         "campaign", "round", "index", "nano_epsilon", "query", "model",
     }  # fmt: skip

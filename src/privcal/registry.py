@@ -22,6 +22,7 @@ from privcal.errors import InputError
 from privcal.files import replacing
 from privcal.privacy.epsilon import as_odds, from_nano
 from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import Policy
 from privcal.queries import parse
 from privcal.version import __version__
 
@@ -32,13 +33,18 @@ OWNER = "TO BE SAID BY THE OWNER: "
 def entry_of(ledger: Ledger) -> dict[str, Any]:
     """The entry of one ledger; InputError where nothing has left it."""
     fixed, policy = ledger.facts, ledger.policy
-    charges = [entry for entry in ledger.entries() if entry.kind == "charge"]
+    charges = [entry for entry in ledger.entries() if entry.asked]
     if not charges:
         raise InputError("nothing has left this ledger yet: there is nothing to register")
-    queries = (parse(json.loads(charge.what)) for charge in charges)
+    queries = (parse(charge.query) for charge in charges)
     asked = {query.kind: query.describe() for query in queries}
     own = policy.budget == "person"
-    epsilon = policy.epsilon if own else from_nano(ledger.nano_spent)
+    spent = ledger.spent
+    shares = spent.alone != spent.nano or any(charge.kind == "share" for charge in charges)
+    both = policy.cap if own else spent
+    # What holds whatever others compute and however many collude: that is pure.
+    epsilon = from_nano(both.alone if shares else both.nano)
+    withstood = from_nano(both.nano) if shares else None
     return checked(
         {
             "status": "Draft",
@@ -63,10 +69,8 @@ def entry_of(ledger: Ledger) -> dict[str, Any]:
                     if policy.rows is None
                     else "About how many rows there are, as the curator declares to whoever may ask.",
                 },
-                "privacy_loss": _loss(
-                    fixed.unit, policy.rows_per_person, epsilon, own, policy.epsilon
-                ),
-                "model": _model(len(charges)),
+                "privacy_loss": _loss(fixed.unit, policy, epsilon, withstood),
+                "model": _model(len(charges), shares),
                 "accounting": _ACCOUNTING,
                 "implementation": {
                     "pre_processing_eda_hyperparameter_tuning": "Each row is clipped and rounded by "
@@ -74,7 +78,8 @@ def entry_of(ledger: Ledger) -> dict[str, Any]:
                     f"{OWNER}how epsilon and the settings were chosen.",
                     "mechanisms": "The Laplace mechanism on whole numbers: discrete Laplace noise from "
                     "OpenDP, scaled to the L1 sensitivity of each query, on a grid of 2^-20. No "
-                    "floating-point number meets the data and the noise.",
+                    "floating-point number meets the data and the noise."
+                    + (_SHARES if shares else ""),
                     "justification": f"{OWNER}why this epsilon. At epsilon {epsilon:g}, "
                     f"{as_odds(epsilon)}.",
                 },
@@ -87,18 +92,36 @@ def entry_of(ledger: Ledger) -> dict[str, Any]:
     )
 
 
-def _loss(unit: str, rows: int, epsilon: float, own: bool, total: float) -> dict[str, Any]:
+_SHARES = (
+    " In secure sums each curator adds an exact share of that noise (a difference of two negative binomial "
+    "variables), such that the shares of the honest curators in a sum make the whole noise, and discrete "
+    "Laplace noise of its own at a multiple of epsilon."
+)
+
+
+def _loss(unit: str, policy: Policy, epsilon: float, withstood: float | None) -> dict[str, Any]:
     neighbours = "Neighbouring data sets differ by adding or removing one row."
+    rows, own = policy.rows_per_person, policy.budget == "person"
     if unit == "person":
         counted = "1 of them counts" if rows == 1 else f"{rows} of them count"
         neighbours = (
             "Neighbouring data sets differ by adding or removing all rows of one person; at most "
             f"{counted}."
         )
-    about = f"Spent so far, over all answers and all askers. The policy allows {total:g} in all."
+    total = policy.nano_total if withstood is None else policy.nano_total_alone
+    about = (
+        "Spent so far, over all answers and all askers. The policy allows "
+        f"{from_nano(total):g} in all."
+    )
     if own:
         about = (
             "The most that may ever be spent on any one person, over all answers and all askers."
+        )
+    if withstood is not None:
+        about += (
+            " It holds whatever others compute and however many of them collude. Against the asker, the "
+            "server and as many curators as each secure sum withstands, bounded in what they can compute, "
+            f"it is {withstood:g}."
         )
     return {
         "privacy_unit": unit.capitalize(),
@@ -109,11 +132,16 @@ def _loss(unit: str, rows: int, epsilon: float, own: bool, total: float) -> dict
     }
 
 
-def _model(answers: int) -> dict[str, Any]:
+def _model(answers: int, shares: bool) -> dict[str, Any]:
+    sums = (
+        " Answers in secure sums leave cut into sealed shares, of which only the total over many curators "
+        "is ever opened."
+    )
     return {
         "model_name": "Federated",
         "model_name_description": "Each curator adds the noise itself, on its own machine, before "
-        "anything leaves. Nobody else is trusted: not the asker, the server or other curators.",
+        "anything leaves. Nobody else is trusted: not the asker, the server or other curators."
+        + (sums if shares else ""),
         "release_type": "One release" if answers == 1 else "Multiple releases",
         "release_type_description": "Every answer is charged to one ledger for ever; when the budget is "
         "spent, nothing more is answered.",

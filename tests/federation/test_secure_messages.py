@@ -117,7 +117,6 @@ MALFORMED = {
     **{f"{kind} of another campaign": with_terms(kind, **OTHER) for kind in KINDS},
     **{f"{kind} with a question beside": having(kind, questions=[parts.facts_of(terms().question)])
        for kind in SECURE},
-    "offer of another question": having("offer", questions=[parts.facts_of(question("never", 9))]),
     "share to some of them": having("share", sites=["site-1", "site-2"]),
     "offer to some of them": having("offer", sites=["site-1", "site-2"]),
     "open to two at once": having("open", sites=["site-1", "site-2"]),

@@ -435,7 +435,7 @@ def test_the_owners_log_has_a_line_for_a_refusal_and_a_traceback_for_a_fault(
     data = site.Site.load(place).populations[0].data
     data.rename(data.with_suffix(".gone"))
     assert asked.ask(ann, "b") == "unavailable"
-    asked.service.answer("ask", b'{"privcal":2}')
+    asked.service.answer("ask", b'{"privcal":3}')
     lines = log.read_text().splitlines()
     assert len(lines) == 3
     assert "ann@lab.org was refused: model: the scores come from another model" in lines[0]

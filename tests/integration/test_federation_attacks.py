@@ -108,7 +108,7 @@ def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
         "unsigned": (parts.spelt({**whole, "signature": ""}), "bad_request"),
         "site's": (parts.spelt({**whole, "certificate": sites}), "bad_request"),
         "self-signed": (message(type(ann)(ANN, other, key), whole["request"]), "bad_request"),
-        "version": (parts.spelt({**whole, "privcal": 3}), "version"),
+        "version": (parts.spelt({**whole, "privcal": 2}), "version"),
         "old": (timed(issued=1_700_000_000), "expired"),
         "elsewhere": (timed(sites=("site-9",)), "addressee"),
     }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 
 import privcal
 from privcal import methods
-from privcal.maps import TemperatureMap
+from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Ask, Batch, History, Rounds, drive
 from privcal.privacy.epsilon import NANO
 from privcal.privacy.laws import NoiseLaw
-from privcal.queries import GRID, Gap
+from privcal.queries import GRID, Gap, Query
+from privcal.scores import FloatArray
 from tests.conftest import random_scores
 
 EPSILON = 3 * NANO + 5
@@ -391,3 +393,54 @@ def test_a_new_method_is_one_registered_class() -> None:
             methods.register("half")(Half)
     finally:
         del methods.base._METHODS["half"]
+
+
+ASKING: list[tuple[str, dict[str, int]]] = [
+    *((name, {}) for name in methods.names() if name not in ("uncalibrated", "one-source")),
+    ("sketch", {"event": 1}),
+    ("sketch", {"class_offsets": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), ASKING, ids=str)
+def test_a_method_reads_averages_and_of_their_noise_the_variance_alone(
+    name: str, options: dict[str, int]
+) -> None:
+    """Whether the average is that of a secure sum, or of answers with noise of their own, of which
+    the variance is the same: 1/20 + 1/5² = 0.3², so 0.3 of the ε buys it. One map comes of both."""
+    given: dict[str, Any] = dict(options)
+    if "class_offsets" in given:
+        given["public"] = random_scores(400, seed=99)
+    rows, sources = random_scores(3000, seed=4), 30
+
+    def averages(query: Query) -> FloatArray:
+        return query.contributions(rows).sum(query.length)[None, :] / GRID / sources
+
+    def found(noise: NoiseLaw, nano: int) -> tuple[Map, list[Query], list[int]]:
+        history = History(sources=sources, noise=noise)
+        asked = []
+
+        def answer(asks: Sequence[Ask]) -> History:
+            asked.extend((ask.for_run(0), ask.nano_epsilon) for ask in asks)
+            history.extend(averages(ask.for_run(0)) for ask in asks)
+            return history
+
+        batch = Batch(1, nano, np.random.default_rng(0), noise, sources, rows_per_source=100)
+        [map] = drive(methods.make(name, **given).run(batch), answer)
+        return map, [query for query, _ in asked], [cost for _, cost in asked]
+
+    secure, queries, costs = found(NoiseLaw(1, honest=20, alone=5), 3 * NANO)
+    each, same, more = found(NoiseLaw(), 10 * NANO)
+    assert queries == same
+    assert (sum(costs), sum(more)) == (3 * NANO, 10 * NANO)
+    ours, theirs = secure.to_dict(), each.to_dict()
+    assert ours.keys() == theirs.keys()
+    for field_name in ours.keys() - {"provenance"}:
+        assert ours[field_name] == approx_or_equal(theirs[field_name]), field_name
+
+
+def approx_or_equal(value: Any) -> Any:
+    """Numbers to the digits that the last bit of a variance leaves."""
+    if isinstance(value, list):
+        return [approx_or_equal(part) for part in value]
+    return pytest.approx(value, abs=1e-9) if isinstance(value, float) else value

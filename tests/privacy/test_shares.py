@@ -23,8 +23,7 @@ from privcal.privacy.epsilon import NANO
 from privcal.privacy.shares import add_noise_share, noise_share
 from privcal.queries import GRID
 from tests.support.every_outcome import Choices, every_outcome
-
-Law = npt.NDArray[np.float64]
+from tests.support.noise_laws import Law, discrete_laplace, law_of_sum, share_law
 
 # Chance of a false alarm of one test, and the error in the scale that must not escape.
 ALARM = 1e-7
@@ -188,19 +187,6 @@ def test_a_share_is_the_sum_of_its_jumps(
 # --- the whole, by chance ----------------------------------------------------------------
 
 
-def law(gamma: float, honest: int) -> Law:
-    """P[share = z] for −n < z < n: the difference of two negative binomials, summed out."""
-    n = int(45 / gamma) + 10
-    one = stats.nbinom.pmf(np.arange(n), 1 / honest, -math.expm1(-gamma))
-    return np.convolve(one, one[::-1])
-
-
-def discrete_laplace(gamma: float, n: int) -> Law:
-    """P[Z = z] for −n < z < n."""
-    z = np.abs(np.arange(1 - n, n))
-    return np.exp(-gamma * z) * math.tanh(gamma / 2)
-
-
 def fit(noise: npt.NDArray[np.int64], expected: Law) -> float:
     """The p-value of a chi-square test, in cells that end at ±1, ±2, ±4, … (few, so it is sharp)."""
     centre = len(expected) // 2
@@ -231,30 +217,28 @@ def test_shares_follow_their_law_and_a_scale_5_percent_off_would_show(
 ) -> None:
     noise = drawn(count, sensitivity, round(epsilon * NANO), honest)
     gamma = epsilon / sensitivity
-    assert fit(noise, law(gamma, honest)) > ALARM
-    assert fit(noise, law(gamma * WRONG, honest)) < ALARM
-    assert fit(noise, law(gamma / WRONG, honest)) < ALARM
+    assert fit(noise, share_law(gamma, honest)) > ALARM
+    assert fit(noise, share_law(gamma * WRONG, honest)) < ALARM
+    assert fit(noise, share_law(gamma / WRONG, honest)) < ALARM
 
 
 @pytest.mark.parametrize("off", [WRONG, 1 / WRONG])
 @pytest.mark.slow
 def test_shares_drawn_at_a_scale_5_percent_off_are_rejected(off: float) -> None:
     noise = drawn(160_000, 1, round(1.2 * off * NANO), 4)
-    assert fit(noise, law(1.2, 4)) < ALARM
+    assert fit(noise, share_law(1.2, 4)) < ALARM
 
 
 @pytest.mark.parametrize(("gamma", "honest"), [(0.25, 2), (0.5, 5), (0.1, 25), (2.0, 3)])
 def test_by_the_law_h_shares_are_the_discrete_laplace_noise_of_one(
     gamma: float, honest: int
 ) -> None:
-    share = law(gamma, honest)
-    total = share
+    share = share_law(gamma, honest)
     middle = len(share) // 2
-    for _ in range(honest - 1):
-        total = np.convolve(total, share)[middle:-middle]
+    total = law_of_sum(*[share] * honest)
     np.testing.assert_allclose(total, discrete_laplace(gamma, middle + 1), atol=1e-12)
     # and as many as are promised, not fewer
-    assert abs(law(gamma, honest + 1)[middle] - share[middle]) > 1e-4
+    assert abs(share_law(gamma, honest + 1)[middle] - share[middle]) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -367,9 +351,9 @@ def test_the_floor_is_the_noise_of_one_source_at_so_many_times_the_epsilon(
 @pytest.mark.slow
 def test_share_and_floor_together_follow_the_law_of_their_sum() -> None:
     sensitivity, honest, alone, count = 4, 3, 2, 40_000
-    share = law(1 / sensitivity, honest)
+    share = share_law(1 / sensitivity, honest)
     half = len(share) // 2
-    both = np.convolve(share, discrete_laplace(alone / sensitivity, half + 1))[half:-half]
+    both = law_of_sum(share, discrete_laplace(alone / sensitivity, half + 1))
     zeros = np.zeros(count, np.int64)
     noise = np.array(add_noise_share(zeros, sensitivity, NANO, honest, alone))
     assert fit(noise, both) > ALARM

@@ -81,7 +81,9 @@ def test_without_noise_the_sums_open_to_the_exact_total(monkeypatch: pytest.Monk
     dealt = sites.share(terms)
     for name, site in sites.sites.items():
         assert site.check(terms, "acme", boxes_for(name, dealt)) == ()
-    opened = combine(sites.open(terms, dealt), terms.threshold)
+    sums = sites.open(terms, dealt)
+    assert all(0 <= value < PRIME for numbers in sums.values() for value in numbers)
+    opened = combine(sums, terms.threshold)
     assert opened is not None
     assert opened.values == exact(sites, terms)
     assert not opened.wrong
@@ -296,7 +298,8 @@ def test_nothing_plain_is_stored_or_logged(
         return rows
 
     monkeypatch.setattr(participant, "split", spied)
-    site, terms = on_disk(tmp_path)
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
     dealt = site.share(terms, "acme")
     stored = (tmp_path / "h00.db").read_bytes()
     texts = [dealt.text(), repr(dealt), repr(site), caplog.text, stored.decode("latin-1")]
@@ -308,15 +311,46 @@ def test_nothing_plain_is_stored_or_logged(
             assert to_base64(binary)[:20] not in texts[0]
 
 
-def on_disk(folder: Path, count: int = 4) -> tuple[Participant, Terms]:
-    """The first of some sites, with its ledger in a file."""
-    sites = hospitals(count)
-    path, policy = folder / "h00.db", Policy(epsilon=2.0, secure=RULES)
-    ledger = Ledger.create(path, policy, unit="row", marks=folder / "marks.db")
-    keys = local_keys(ledger)
-    members = Members({**sites.members.by_name, "h00": member(keys)})
-    site = Participant("h00", Source(random_scores(20), ledger=ledger), keys, members, None)
-    return site, replace(sites.terms(), roster=members.digest)
+def test_rows_beyond_the_declared_number_are_cut_off_before_the_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_noise(monkeypatch)
+    sites = hospitals(4)
+    source = sites.sites["h00"].source
+    source.max_rows = 2
+    seen: list[int] = []
+    source.share(sites.terms(), "acme", lambda values: seen.extend(values) or "dealt")  # type: ignore[func-returns-value]
+    whole = random_scores(20, seed=0)
+    counts = CellHistogram(bins=3).contributions(whole).sum(6)
+    assert seen == [min(int(count), 2 * GRID) for count in counts]
+    assert max(counts) > 2 * GRID
+
+
+def test_whoever_has_used_up_their_own_budget_counts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_noise(monkeypatch)
+    person = [f"p{row}" for row in range(20)]
+    policy = Policy(epsilon=0.8, budget="person", secure=RULES)
+    rows = [random_scores(20, seed=k, person=person) for k in range(4)]
+    sites = hospitals(4, scores=rows, policy=policy)
+    source = sites.sites["h00"].source
+    seen: list[list[int]] = []
+    for campaign in ("spring", "autumn"):
+        terms = sites.terms(about(campaign=campaign))
+        source.share(terms, "acme", lambda values: seen.append(values) or "dealt")  # type: ignore[func-returns-value]
+    assert sum(seen[0]) == 20 * GRID
+    assert sum(seen[1]) == 0
+
+
+def test_what_was_dealt_of_one_model_is_not_given_for_another() -> None:
+    rows = [random_scores(20, seed=k, model="v1") for k in range(4)]
+    sites = hospitals(4, scores=rows)
+    site, terms = sites.sites["h00"], sites.terms()  # about whichever model there is
+    site.share(terms, "acme")
+    other = Source(random_scores(20, model="v2"), ledger=site.source.ledger)
+    again = Participant("h00", other, sites.keys["h00"], sites.members, None)
+    assert code(lambda: again.share(terms, "acme")) == "id_conflict"
 
 
 # --- terms ----------------------------------------------------------------------------------
@@ -429,6 +463,19 @@ def test_rules_given_are_enough_where_the_policy_says_nothing() -> None:
     site = Participant("h00", source, keys, sites.members, SecureRules(1))
     assert site.offer(sites.terms(), [about()], "acme") is None
     site.share(sites.terms(), "acme")
+
+
+def test_rules_given_let_nobody_learn_more_than_the_total_of_an_owner_who_says_nothing(
+    tmp_path: Path,
+) -> None:
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
+    site.source.ledger.set_policy(Policy(epsilon=2.0))
+    given = Participant("h00", site.source, sites.keys["h00"], sites.members, SecureRules(1))
+    assert given.offer(terms, [terms.question], "acme") == "over_budget"  # 10 times 0.5
+    assert code(lambda: given.share(terms, "acme")) == "over_budget"
+    given.share(replace(terms, question=about(epsilon=0.2)), "acme")
+    assert site.source.ledger.nano_alone == 2_000_000_000
 
 
 def test_an_owner_who_changes_the_rules_is_heard_at_once() -> None:
@@ -713,28 +760,19 @@ def test_what_was_shared_for_one_asker_opens_for_no_other() -> None:
 
 
 def test_a_reconciled_ledger_opens_nothing_that_was_sealed_before(tmp_path: Path) -> None:
-    site, terms = on_disk(tmp_path)
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
     dealt = site.share(terms, "acme")
     site.source.ledger.reconcile()
     keys = local_keys(site.source.ledger)
-    again = Participant("h00", site.source, keys, site._members, None)
+    again = Participant("h00", site.source, keys, sites.members, None)
     assert code(lambda: again.check(terms, "acme", {"h00": dealt.boxes["h00"]})) == "roster"
 
 
 def test_a_copy_from_between_share_and_open_is_noticed(tmp_path: Path) -> None:
-    site, terms = on_disk(tmp_path)
-    others = hospitals(4)
-    keys = {**others.keys, "h00": site._keys}
-    dealt = {"h00": site.share(terms, "acme")}
-    # The roster has the others' keys of `on_disk`, which are gone: they deal with a roster of ours.
-    members = Members({name: member(each) for name, each in keys.items()})
-    site = Participant("h00", site.source, site._keys, members, None)
-    terms = replace(terms, roster=members.digest, question=about(campaign="autumn"))
-    sites = {
-        name: Participant(name, others.sites[name].source, keys[name], members, None)
-        for name in ("h01", "h02", "h03")
-    }
-    dealt = {name: each.share(terms, "acme") for name, each in {"h00": site, **sites}.items()}
+    sites = hospitals(4, folder=tmp_path)
+    site, terms = sites.sites["h00"], sites.terms()
+    dealt = sites.share(terms)
     copy = (tmp_path / "h00.db").read_bytes()
     site.open(terms, "acme", boxes_for("h00", dealt))
     (tmp_path / "h00.db").write_bytes(copy)
@@ -782,22 +820,50 @@ def test_threads_that_open_different_sets_at_once_get_one() -> None:
     assert sorted(map(str, got)).count("opened") == len(sets) - 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_copy_in_memory_opens_nothing() -> None:
-    sites, terms, dealt = fresh()
-    site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
+def in_a_fork(ask: Callable[[], Any]) -> Callable[[], str]:
+    """A copy of this process begins to ask; what comes of it, a value or a code, is to be waited for."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            site.open(terms, "acme", boxes)
-            os.write(write, b"opened")
+            os.write(write, str(ask()).encode())
         except Refused as refused:
             os.write(write, refused.code.encode())
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 100) == b"unavailable"
+    os.close(write)
+
+    def result() -> str:
+        os.waitpid(child, 0)
+        with os.fdopen(read, "rb") as pipe:
+            return pipe.read().decode()
+
+    return result
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@forks
+def test_a_forked_copy_in_memory_opens_nothing() -> None:
+    sites, terms, dealt = fresh()
+    site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
+    assert in_a_fork(lambda: site.open(terms, "acme", boxes))() == "unavailable"
+
+
+@forks
+def test_processes_that_open_different_sets_at_once_get_one(tmp_path: Path) -> None:
+    sites = hospitals(6, folder=tmp_path)
+    terms = sites.terms()
+    site, boxes = sites.sites["h00"], boxes_for("h00", sites.share(terms))
+    sets = [{k: v for k, v in boxes.items() if k != left} for left in ("h03", "h04", "h05")]
+    asked = [in_a_fork(partial(site.open, terms, "acme", each)) for each in sets]
+    got = [result() for result in asked]
+    assert got.count("opened") == 2
+    [shown] = {each for each in got if each != "opened"}
+    again = [in_a_fork(partial(site.open, terms, "acme", each))() for each in sets]
+    assert again == got
+    assert shown.startswith("[")
 
 
 # --- what is dealt, as text -----------------------------------------------------------------

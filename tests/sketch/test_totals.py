@@ -23,7 +23,8 @@ from privcal.queries import GRID, Hats
 from privcal.question import Question
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, SketchTotal, merge
 from privcal.totals import Part, Total
-from tests.sketch.test_sketch import QUERY, damage, entry
+from tests.sketch.test_model import MODELS, alone, coverage, simulate
+from tests.sketch.test_sketch import QUERY, damage, entry, sources
 
 NANO = 10**9
 LAW = NoiseLaw(1, honest=3, alone=10)
@@ -190,6 +191,13 @@ def test_a_run_for_totals_leaves_a_sketch_that_reads_to_the_very_map_of_the_run(
     assert again.fit().map.provenance["totals"] == 1
     assert set(again.spent) == set(names)
     assert again.totals[0].ledgers == opened.ledgers
+
+
+def test_a_notebook_shows_what_is_in_it_and_against_whom() -> None:
+    shown = sketch(total("abc", "def", "ghi", nano_epsilon=NANO // 2))._repr_html_()
+    assert "<td>9 sources (the median of 3 groups)</td>" in shown
+    assert "<th>ε if everybody else works together</th><td>5</td>" in shown
+    assert "everybody else" not in sketch(answers=[entry("z")])._repr_html_()
 
 
 # --- merging --------------------------------------------------------------------------------
@@ -362,3 +370,61 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused_in_a_sentence(data:
         assert Sketch._parsed(json.loads(json.dumps(read.to_dict()))) == read
         assert np.isfinite(read.average).all()
         assert read.noise_variance > 0
+
+
+# --- from a real secure sum -----------------------------------------------------------------
+
+
+def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: Any) -> None:
+    asked = sources(9)
+    results = [
+        privcal.calibrate(asked, "sketch", 0.5, campaign=c, aggregation="secure", hats=6)
+        for c in ("spring", "autumn")
+    ]
+    files = [tmp_path / f"{result.campaign}.json" for result in results]
+    for result, file in zip(results, files, strict=True):
+        assert result.sketch is not None
+        result.sketch.save(file)
+        again = Sketch.load(file)
+        assert again == result.sketch
+        assert again.fit().map.log_odds == result.map.log_odds
+        assert again.answers == ()
+        assert set(again.totals[0].ledgers.values()) == {s.ledger.id for s in asked}
+    code, stdout, stderr = run("sketch", "merge", *files, "--out", tmp_path / "all.json")
+    assert code == 0, stderr
+    assert "2 totals of 18 answers of 9 sources" in stdout
+    assert run("sketch", "merge", *files, files[0], "--out", tmp_path / "more.json")[0] == 2
+    code, stdout, stderr = run("sketch", "show", tmp_path / "all.json", "--json")
+    assert code == 0, stderr
+    said = json.loads(stdout)
+    assert said["spent"] == {f"s{i}": 1.0 for i in range(9)}
+    assert said["alone"] == {f"s{i}": 10.0 for i in range(9)}
+    assert [t["groups"] for t in said["totals"]] == [[[f"s{i}" for i in range(9)]]] * 2
+    assert {t["honest"] for t in said["totals"]} == {6}
+    # What is in it, less the rows: the noise of two sums of shares, h = 6 and the floors at 10 ε.
+    each = 9 * (2 / 0.5**2) * (1 / 6 + 1 / 100)
+    assert said["noise_deviation"] == pytest.approx(np.sqrt(2 * each))
+    code, stdout, _ = run("sketch", "show", tmp_path / "all.json")
+    assert "s0, s1, s2, s3, s4 and 4 more answered 2 times, for ε = 1 in all" in stdout
+    for command in (
+        ("sketch", "fit", tmp_path / "all.json", "--out", tmp_path / "map.json"),
+        ("evaluate", tmp_path / "all.json", "--private"),
+    ):
+        code, _, stderr = run(*command)
+        assert code == 0, stderr
+
+
+@pytest.mark.slow
+def test_bands_cover_though_the_noise_has_heavier_tails_than_is_reckoned_with() -> None:
+    """The reader takes noise for normal; here it is nearly one Laplace variable, the worst there is,
+    of which 94 % are within 1.96 deviations."""
+    law = NoiseLaw(honest=50, alone=1000)
+    model, epsilon = MODELS["alone"], 0.1
+    eta, density, averages = simulate(model, 50, 30, 1e6, 80, seed=6)
+    noise = np.random.default_rng(7).laplace(scale=1 / epsilon, size=averages.shape) / 50
+    stated = law.variance(NANO // 10, 50)
+    assert noise.var() == pytest.approx(stated, rel=0.15)
+    read = alone(model)
+    assert 0.90 <= coverage(read.fit(averages + noise, 50, stated), eta, density) <= 0.985
+    # And it would be noticed, were the noise said to be a third of what it is.
+    assert coverage(read.fit(averages + noise, 50, stated / 9), eta, density) < 0.9

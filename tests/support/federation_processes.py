@@ -36,9 +36,10 @@ CANARY = "canary-7f3a9c"  # in names of files, in person ids, in texts of errors
 class Federation:
     """The running processes, and what tests do to them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
         self.kits = folder / "kits"
         self.marks = folder / "marks.db"
+        self.names = names
 
     def site(self, name: str) -> Path:
         return self.kits / name
@@ -47,7 +48,7 @@ class Federation:
         return Ledger(self.site(name) / "local" / site.LEDGER)
 
     def spent(self) -> dict[str, int]:
-        return {name: self.ledger(name).nano_spent for name in NAMES}
+        return {name: self.ledger(name).nano_spent for name in self.names}
 
     def up(self, *sites: str, path: Sequence[Path] = ()) -> None:
         """Start what does not run; `path`: code that a site's owner put before ours."""
@@ -113,20 +114,25 @@ def until(holds: Callable[[], Any], what: str, timeout: float = 240.0) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, path: Sequence[Path] = ()) -> Iterator[Federation]:
+def running(
+    folder: Path,
+    path: Sequence[Path] = (),
+    names: Sequence[str] = NAMES,
+    policy: privcal.Policy | None = None,
+) -> Iterator[Federation]:
     """Four sites, a server, two calibrators; `path`: code that owners put before ours."""
-    made = Federation(folder)
-    parts.make_kits(made.kits, len(NAMES))
+    made = Federation(folder, names)
+    parts.make_kits(made.kits, len(names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVCAL_MARKS", str(made.marks))
-        for seed, name in enumerate(NAMES):
+        for seed, name in enumerate(names):
             data = made.site(name) / "data" / (f"{CANARY}.npz" if name == "site-1" else "rows.npz")
             person = f"{CANARY}-person" if name == "site-1" else None
             parts.write_rows(data, ROWS, seed, person)
             site.init(
                 made.site(name),
                 data,
-                privcal.Policy(EPSILON, model=MODEL),
+                policy or privcal.Policy(EPSILON, model=MODEL),
                 person=None if person is None else "person",
                 delay=DELAY,
             )
@@ -136,5 +142,5 @@ def running(folder: Path, path: Sequence[Path] = ()) -> Iterator[Federation]:
         yield made
     finally:
         processes.down(made.kits)
-        folders = [made.kits.resolve() / name for name in (SERVER, *NAMES)]
+        folders = [made.kits.resolve() / name for name in (SERVER, *names)]
         assert processes._processes(folders) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from privcal import Policy, Question, Scores, Source
@@ -72,17 +73,23 @@ def boxes_for(receiver: str, dealt: Mapping[str, Dealt]) -> dict[str, Box]:
 
 def hospitals(
     count: int = 5,
-    rules: SecureRules | None = RULES,
     scores: Sequence[Scores] | None = None,
     policy: Policy | None = None,
     members: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> Hospitals:
-    """So many hospitals; `members` replaces what the roster says of some."""
+    """So many hospitals; `members` replaces what the roster says of some.
+
+    The ledger of the first, h00, is a file in `folder`, where there is one.
+    """
     names = [f"h{number:02d}" for number in range(count)]
     rows = scores or [random_scores(20 + 3 * k, seed=k) for k in range(count)]
-    policy = policy or Policy(epsilon=2.0, secure=rules)
+    policy = policy or Policy(epsilon=2.0, secure=RULES)
     unit = "row" if rows[0].person is None else "person"
     ledgers = {name: Ledger.in_memory(policy, unit=unit, name=name) for name in names}
+    if folder is not None:
+        marks = folder / "marks.db"
+        ledgers["h00"] = Ledger.create(folder / "h00.db", policy, unit=unit, marks=marks)
     keys: dict[str, Keys] = {name: local_keys(ledgers[name]) for name in names}
     roster = Members({name: member(keys[name]) for name in names} | dict(members or {}))
     sites = {

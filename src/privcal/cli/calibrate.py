@@ -648,7 +648,10 @@ def _why(request: _Request, panel: Panel | SecurePanel) -> str:
     if getattr(request.method, "event", None) is not None:
         return default.ONLY
     public = request.public is not None
-    return default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    why = default.why(panel.sources, panel.rows_per_source, request.epsilon, public)
+    return (
+        why if request.secure is None else f"{why} (for secure sums, which have less noise, ask it)"
+    )
 
 
 @contextmanager
@@ -665,6 +668,11 @@ def _kept(asked: _Asked) -> Iterator[None]:
             asked.campaign.remove()
         if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
             hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
+            if asked.campaign.plan["secure"] is not None:
+                hint = (
+                    "a secure sum costs `alone` times epsilon against all others together, and where a "
+                    "policy has no [secure] they may learn its epsilon in all; " + hint
+                )
             raise CalibrationError(f"{error}; {hint}", error.spent) from None
         raise
     if asked.local:

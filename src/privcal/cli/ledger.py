@@ -29,7 +29,7 @@ from privcal.cli.options import (
 from privcal.errors import InputError
 from privcal.files import check_outputs, replacing
 from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import promise, remaining
+from privcal.privacy.explain import balance, promise, written_off_in_words
 from privcal.privacy.opening import ledger_of
 from privcal.privacy.policy import Policy
 from privcal.sources import attach_data, create_ledgers
@@ -84,8 +84,12 @@ def create(
     lines = []
     for ledger in made:
         lines.append(f"created {ledger.path}")
-        if carried := ledger.nano_spent:
-            lines.append(f"epsilon {from_nano(carried):g} carried over from a lost ledger")
+        carried = ledger.spent
+        if carried.nano:
+            more = f" ({from_nano(carried.alone):g} alone)" if carried.alone > carried.nano else ""
+            lines.append(
+                f"epsilon {from_nano(carried.nano):g}{more} carried over from a lost ledger"
+            )
     lines += promise(made[0].policy, made[0].unit)
     show(as_json, {"ledgers": [facts_of(ledger) for ledger in made]}, *lines)
 
@@ -150,7 +154,7 @@ def policy(
     facts = facts_of(ledger)
     lines = [f"{name} = {_toml(value)}" for name, value in ledger.policy.to_dict().items()]
     if facts["remains"] is not None:
-        lines.append(f"epsilon spent: {facts['spent']:g}; {remaining(facts)}")
+        lines += balance(facts)
     show(as_json, facts, *lines)
 
 
@@ -198,9 +202,12 @@ def reconcile(
 
     Example: `privcal ledger reconcile hospital.npz.ledger`
     """
-    epsilon = from_nano(ledger_of(file).reconcile(write_off))
-    document = {"file": str(file), "written_off": epsilon}
-    show(as_json, document, f"{file}: epsilon {epsilon:g} written off")
+    ledger = ledger_of(file)
+    ledger.reconcile(write_off)
+    written = ledger.entries()[-1]
+    document = {"file": str(file), "written_off": written.epsilon, "alone": written.alone}
+    what = written_off_in_words(written)
+    show(as_json, document, f"{file}: epsilon {written.epsilon:g} {what}")
 
 
 def export(

@@ -11,7 +11,7 @@ from privcal.cli.console import note, plural, say, show
 from privcal.cli.options import Json, LedgerFile, Whose, Yes
 from privcal.errors import InputError
 from privcal.privacy.approvals import Proposal
-from privcal.privacy.epsilon import from_nano
+from privcal.privacy.epsilon import Cost, from_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import ledger_of
 
@@ -94,9 +94,16 @@ def _asks(terms: Proposal, since: str) -> list[str]:
     return [
         f"Campaign {terms.campaign} of {terms.asker}, waiting since {since}",
         f"asks {plural(terms.requests, 'question')} ({', '.join(terms.kinds)}) about {model},",
-        f"for epsilon {from_nano(terms.nano):g} in all.",
+        f"for epsilon {from_nano(terms.nano):g} in all"
+        + ("." if terms.alone is None else ", in secure sums: against everybody else together"),
+        *([] if terms.alone is None else [f"at most epsilon {_alone(terms):g}."]),
         f"Digest of the questions: {terms.digest}",
     ]
+
+
+def _alone(terms: Proposal) -> float:
+    """What a campaign may cost against everybody else together."""
+    return from_nano(Cost.of(terms.nano, terms.alone).alone)
 
 
 def _terms(terms: Proposal, since: str) -> dict[str, Any]:
@@ -107,6 +114,8 @@ def _terms(terms: Proposal, since: str) -> dict[str, Any]:
         "queries": list(terms.kinds),
         "requests": terms.requests,
         "epsilon": from_nano(terms.nano),
+        "secure": terms.alone is not None,
+        "alone": _alone(terms),
         "digest": terms.digest,
         "since": since,
     }

@@ -9,8 +9,7 @@ from typing import Any
 
 from privcal.cli.console import plural, show, table
 from privcal.errors import InputError, Refused
-from privcal.privacy.chain import CHARGE
-from privcal.privacy.epsilon import from_nano
+from privcal.privacy.explain import budget_of
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_path, notes_of
 from privcal.readers import ENDINGS, outputs_file
@@ -58,13 +57,13 @@ def _facts(file: Path) -> dict[str, Any]:
     ledger = Ledger(file)
     try:
         fixed, policy = ledger.facts, ledger.policy
-        charges = [entry for entry in ledger.entries() if entry.kind == CHARGE]
+        charges = [entry for entry in ledger.entries() if entry.asked]
     except Refused as refused:
         raise InputError(f"{file} is not a ledger, or is damaged ({refused.__cause__})") from None
-    left = policy.nano_total - ledger.nano_spent
-    common = policy.budget == "population"
+    left = policy.cap - ledger.spent
     state = "" if ledger.in_step else "reconcile it"
-    if not state and common and left < policy.nano_minimum:
+    common = policy.budget == "population"
+    if not state and common and min(left.nano, left.alone) < policy.nano_minimum:
         state = "used up"
     return {
         "file": str(file),
@@ -73,9 +72,7 @@ def _facts(file: Path) -> dict[str, Any]:
         "unit": fixed.unit,
         "requests": len(charges),
         "last": charges[-1].time if charges else "",
-        "spent": from_nano(ledger.nano_spent),
-        "remains": from_nano(left) if common else None,
-        "total": policy.epsilon,
+        **budget_of(ledger),
         "waiting": len(ledger.waiting()),
         "state": state,
     }

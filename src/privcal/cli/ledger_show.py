@@ -21,7 +21,7 @@ from privcal.files import check_outputs
 from privcal.privacy.accounts import person_hash
 from privcal.privacy.chain import Entry
 from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import promise, remaining
+from privcal.privacy.explain import balance, budget_of, flat, promise, written_off_in_words
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data, ledger_of
 from privcal.registry import entry_of, save_entry
@@ -67,7 +67,7 @@ def show_ledger(
     reserved, waiting = ledger.reserved(), len(ledger.waiting())
     lines = promise(ledger.policy, ledger.unit)
     if persons is None:
-        lines.append(f"epsilon spent: {facts['spent']:g}; {remaining(facts)}")
+        lines += balance(facts)
     else:
         lines.append(
             f"{persons['left']:,} of {persons['all']:,} persons can still be asked about "
@@ -87,7 +87,12 @@ def show_ledger(
         "behind": None if behind is None else from_nano(behind),
         "in_step": ledger.in_step,
         "reserved": [
-            {"asker": r.asker, "campaign": r.campaign, "epsilon": from_nano(r.nano)}
+            {
+                "asker": r.asker,
+                "campaign": r.campaign,
+                "epsilon": from_nano(r.nano),
+                "alone": from_nano(r.alone),
+            }
             for r in reserved
         ],
         "waiting": waiting,
@@ -126,7 +131,7 @@ def _table(title: str, entries: Sequence[Entry]) -> Table:
     for entry in entries:
         table.add_row(
             entry.time[:16].replace("T", " "),
-            f"{entry.key.asker} {entry.key}" if entry.key else "(owner)",
+            f"{entry.about.asker} {entry.about}" if entry.about else "(owner)",
             _readable(entry),
             f"{entry.epsilon:.6g}" if entry.epsilon else "",
             "" if entry.answered or not entry.key else "lost",
@@ -138,27 +143,32 @@ def _document(entry: Entry) -> dict[str, Any]:
     return {
         "time": entry.time,
         "kind": entry.kind,
-        "asker": entry.key.asker if entry.key else None,
-        "request_id": str(entry.key) if entry.key else None,
+        "asker": entry.about.asker if entry.about else None,
+        "request_id": str(entry.about) if entry.about else None,
         "what": entry.what,
         "epsilon": entry.epsilon,
+        "alone": entry.alone,
         "answered": entry.answered,
     }
 
 
 def _readable(entry: Entry) -> str:
     """What an entry is about, as a person would say it."""
-    if entry.kind == "charge":
-        facts = json.loads(entry.what)
+    if entry.asked:
+        facts = entry.query
         parts = [facts.pop("kind")]
         if "temperature" in facts:
             parts.append(f"T={facts.pop('temperature'):.4g}")
         for name, value in sorted(facts.items()):
             values = value if isinstance(value, list) else [value]
             parts.append(f"{name}=" + ",".join(f"{v:g}" for v in values))
+        if entry.kind == "share":
+            parts.append(f"in a secure sum ({entry.alone:.6g} alone)")
         return " ".join(parts)
+    if entry.kind == "opening":
+        return "a secure sum was opened"
     if entry.kind == "policy":
-        rules = json.loads(entry.what)
+        rules = flat(json.loads(entry.what))
         return "policy: " + ", ".join(f"{name} {value}" for name, value in rules.items())
     if entry.kind == "approved":
         facts = json.loads(entry.what)
@@ -166,7 +176,10 @@ def _readable(entry: Entry) -> str:
             f"approved: campaign {facts['campaign']} of {facts['asker']}, "
             f"{', '.join(facts['kinds'])} about {facts['model'] or 'no named model'}, "
             f"epsilon {from_nano(facts['nano']):g}"
+            + (f", in secure sums ({facts['alone']} times alone)" if facts.get("alone") else "")
         )
+    if entry.kind == "written off":
+        return written_off_in_words(entry)
     if entry.kind == "data":
         return f"data: {Data.noted(json.loads(entry.what))}"
     return entry.what
@@ -183,17 +196,6 @@ def facts_of(ledger: Ledger) -> dict[str, Any]:
         "policy": ledger.policy.to_dict(),
         "data": [str(Data.noted(note)) for note in ledger.notes()],
         **budget_of(ledger),
-    }
-
-
-def budget_of(ledger: Ledger) -> dict[str, Any]:
-    """The ε of a ledger: in all, spent, and what remains (None where each person has a budget)."""
-    policy, spent = ledger.policy, ledger.nano_spent
-    common = policy.budget == "population"
-    return {
-        "total": policy.epsilon,
-        "spent": from_nano(spent),
-        "remains": from_nano(policy.nano_total - spent) if common else None,
     }
 
 

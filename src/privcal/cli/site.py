@@ -12,12 +12,11 @@ from rich.table import Table
 
 from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
-from privcal.cli.ledger_show import budget_of
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
 from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.errors import InputError
 from privcal.federation import need_flare
-from privcal.privacy.explain import promise, remaining
+from privcal.privacy.explain import budget_of, promise, remaining
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population, Scoring
@@ -93,7 +92,8 @@ def init(
 
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
     protects. With a model file the site scores its own table, and again when that changes; the
-    model is then called by the SHA-256 of its file, and questions about another are refused.
+    model is then called by the SHA-256 of its file, and questions about another are refused. It takes
+    part in secure sums where the policy file says what must be so in them (`[secure]`).
 
     Examples: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
     --epsilon 2 --model v3`

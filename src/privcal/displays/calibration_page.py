@@ -35,11 +35,13 @@ def calibration_page(
     """The page of a run; `names` are the sources in the order of `Result.spent`."""
     epsilon = max(result.spent, default=0.0)
     model = result.map.provenance.get("model")
+    secure = result.noise is not None
+    together = ", sealed so that only the total of all could be opened" if secure else ""
     lead = [
         f"A model{f' ({model})' if model else ''} says how sure it is of each answer. This run corrected "
         f"that, from data of {plural(len(names), 'source')} that nobody else may see.",
         f"Each source answered {plural(len(result.rounds), 'question')} with random noise added on its "
-        f"own machine. {result.answered:,} of {len(names):,} answered; the correction is "
+        f"own machine{together}. {result.answered:,} of {len(names):,} answered; the correction is "
         f"{result.map.describe()}.",
     ]
     found = [] if evaluation is None else said(evaluation, epsilon)
@@ -47,8 +49,8 @@ def calibration_page(
     sections = [
         *found,
         Section("The correction", _correction(result.map)),
-        Section("What left each source", parts.what_left(*asked)),
-        Section("What it cost", parts.cost(epsilon, unit)),
+        Section("What left each source", parts.what_left(*asked, together=secure)),
+        Section("What it cost", parts.cost(epsilon, unit, result.alone)),
         Section("Who was asked", _who(result, names)),
         Section("How it was done", _how(result)),
     ]
@@ -91,7 +93,7 @@ def _who(result: Result, names: Sequence[str]) -> Html:
         why = result.dropped.get(name)
         state = "answered" if why is None else f"left out: {REASONS.get(why, 'it failed')}"
         rows.append((name, state, f"{spent:g}", parts.odds(spent)))
-    header = ("source", "", "ε charged", "what somebody may come to believe of one person")
+    header = ("source", "state", "ε charged", "what somebody may come to believe of one person")
     return table("Everyone who was asked.", header, rows)
 
 
@@ -102,6 +104,7 @@ def _how(result: Result) -> Html:
         "campaign": result.campaign,
         "questions to each source": str(len(result.rounds)),
         "model": str(provenance.get("model", "not said")),
+        "its noise": "" if result.noise is None else result.noise.describe(),
         "made": str(provenance.get("created", ""))[:16].replace("T", " "),
     }
     return facts({name: value for name, value in known.items() if value})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 from privcal.displays import parts
 from privcal.errors import InputError
@@ -22,7 +23,7 @@ from privcal.pages import (
 )
 from privcal.privacy.chain import Entry
 from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import promise
+from privcal.privacy.explain import budget_of, flat, promise, written_off_in_words
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
 from privcal.queries import parse
@@ -32,8 +33,9 @@ def ledger_page(ledger: Ledger) -> str:
     """The page of one ledger, for its owner."""
     fixed, policy = ledger.facts, ledger.policy
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
-    charges = [entry for entry in entries if entry.kind == "charge"]
-    spent = from_nano(ledger.nano_spent)
+    charges = [entry for entry in entries if entry.asked]
+    budget = budget_of(ledger)
+    spent = budget["spent"]
     lead = [
         f"Everything that ever left {fixed.name}, to whom, when, and what it cost in privacy. Only sums "
         "over rows leave, each with random noise added here; never a row, a label or a count.",
@@ -46,12 +48,16 @@ def ledger_page(ledger: Ledger) -> str:
         "answers that left": f"{sum(entry.answered for entry in charges):,}",
     }
     if policy.budget == "population":
-        left = max(0.0, from_nano(policy.nano_total - ledger.nano_spent))
-        known |= {"ε spent": f"{spent:g}", "ε that remains": f"{left:g}"}
+        known |= {"ε spent": f"{spent:g}", "ε that remains": _left(budget)}
+        if (alone := budget["alone"]) is not None:
+            known |= {
+                "ε spent, against everybody else together": f"{alone['spent']:g}",
+                "ε of it that remains": _left(alone),
+            }
     state = [] if ledger.in_step else [_OUT_OF_STEP]
     sections = [
         Section("Now", join(paragraphs(*state), facts(known), _meaning(spent, fixed.unit))),
-        Section("Who asked what", _asked(charges)),
+        Section("Who asked what", join(_asked(charges), _opened(entries))),
         *([Section("How it was spent", _course(charges, policy.epsilon))] if charges else []),
         Section("The rules", _rules(policy.to_dict())),
         Section("What the owner did", _owner(entries)),
@@ -70,6 +76,10 @@ _OWN = (
 )
 
 
+def _left(budget: dict[str, Any]) -> str:
+    return f"{max(0.0, budget['remains']):g}"
+
+
 def _meaning(spent: float, unit: str) -> Html:
     if spent <= 0:
         return paragraphs("Nothing has left yet.")
@@ -82,6 +92,7 @@ def _meaning(spent: float, unit: str) -> Html:
 def _asked(charges: list[Entry]) -> Html:
     if not charges:
         return paragraphs("Nobody has asked anything yet.")
+    secure = any(entry.kind == "share" for entry in charges)
     rows = []
     for entry in charges:
         assert entry.key is not None
@@ -90,21 +101,43 @@ def _asked(charges: list[Entry]) -> Html:
                 entry.time[:16].replace("T", " "),
                 entry.key.asker,
                 entry.key.campaign,
-                _query(entry.what),
+                _query(entry),
                 f"{entry.epsilon:g}",
+                *([f"{entry.alone:g}"] if secure else []),
                 parts.odds(entry.epsilon),
                 "answered" if entry.answered else "lost: charged, and never answered",
             )
         )
-    header = ("time (UTC)", "who", "campaign", "what was asked", "ε", "belief about one person", "")
+    header = [
+        *("time (UTC)", "who", "campaign", "what was asked", "ε"),
+        *(["ε, everybody else together"] if secure else []),
+        *("belief about one person", ""),
+    ]
     return table("Every question that was paid for.", header, rows)
 
 
-def _query(what: str) -> str:
+def _opened(entries: list[Entry]) -> Html | None:
+    """The secure sums in whose opening this site took part."""
+    keys = [(entry.time, entry.about) for entry in entries if entry.kind == "opening"]
+    rows = [
+        (time[:16].replace("T", " "), key.asker, key.campaign)
+        for time, key in keys
+        if key is not None
+    ]
+    if not rows:
+        return None
+    told = (
+        "Secure sums that were opened, with the help of this site: each for one set of hospitals."
+    )
+    return table(told, ("time (UTC)", "for whom", "campaign"), rows)
+
+
+def _query(entry: Entry) -> str:
     try:
-        return parse(json.loads(what)).describe()
+        asked = parse(entry.query).describe()
     except (InputError, ValueError):  # of a later version: shown as it is
-        return what
+        asked = entry.what
+    return f"{asked} (in a secure sum)" if entry.kind == "share" else asked
 
 
 def _course(charges: list[Entry], total: float) -> Html:
@@ -149,11 +182,19 @@ _RULES = {
     "budget": "whose budget: one for all (population) or each person's own (person)",
     "requests_per_hour": "questions an hour, at most",
     "approve": "every campaign needs the owner's approval",
+    "secure.colluding": "secure sums: hospitals that may work with whoever asks, at least",
+    "secure.roster": "secure sums: the roster that the owner accepted",
+    "secure.min_honest": "secure sums: honest hospitals whose noise is in anything opened, at least",
+    "secure.alone": "secure sums: times ε that everybody else together may learn, at most",
+    "secure.epsilon_alone": "ε in all that everybody else together may ever learn",
+    "secure.required": "nothing leaves but in secure sums",
 }
 
 
-def _rules(policy: dict[str, object]) -> Html:
-    rows = [(_RULES.get(name, name.replace("_", " ")), _rule(v)) for name, v in policy.items()]
+def _rules(policy: dict[str, Any]) -> Html:
+    rows = [
+        (_RULES.get(name, name.replace("_", " ")), _rule(v)) for name, v in flat(policy).items()
+    ]
     return table("The policy in force.", ("rule", ""), rows, sortable=False)
 
 
@@ -173,12 +214,14 @@ def _owner(entries: list[Entry]) -> Html:
     rows = [
         (entry.time[:16].replace("T", " "), entry.kind, _act(entry))
         for entry in entries
-        if entry.kind != "charge"
+        if entry.about is None
     ]
     return table("Rules, data, approvals and write-offs.", ("time (UTC)", "what", ""), rows)
 
 
 def _act(entry: Entry) -> str:
+    if entry.kind == "written off":
+        return written_off_in_words(entry)
     try:
         known = json.loads(entry.what)
     except ValueError:
@@ -194,4 +237,5 @@ def _act(entry: Entry) -> str:
         )
     if entry.kind == "approved":
         return f"campaign {known.get('campaign')} of {known.get('asker')}"
-    return ", ".join(f"{name} {_rule(value)}" for name, value in known.items() if value is not None)
+    known = {name: value for name, value in flat(known).items() if value is not None}
+    return ", ".join(f"{name} {_rule(value)}" for name, value in known.items())

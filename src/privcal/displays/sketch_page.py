@@ -41,12 +41,15 @@ def sketch_page(sketch: Sketch, evaluation: Estimated | None, name: str) -> str:
 
 def _lead(sketch: Sketch) -> str:
     sources, model = plural(len(sketch.nano_spent), "source"), sketch.model or "a model"
-    if not sketch.totals:
-        how, noisy = "each with random noise added on its own machine", "noisy answers"
-    else:
-        how = "each with random noise added on its own machine"
-        how += ", and sealed so that only a total of many answers could be opened"
-        noisy = "noisy totals" if not sketch.answers else "noisy answers and totals"
+    how, noisy = "each with random noise added on its own machine", "noisy answers"
+    if sketch.totals:
+        how += ", sealed so that only a total of many could be opened"
+        noisy = "noisy totals"
+    if sketch.totals and sketch.answers:
+        how, noisy = (
+            "by itself or in a sealed total of many, each with noise",
+            "noisy answers and totals",
+        )
     return (
         f"{sources} answered a question about {model}, {how}. This page shows what can be read off the "
         f"{noisy}. Reading them costs no further privacy."

@@ -91,6 +91,22 @@ class Entry:
     time: str
     answered: bool
 
+    @property
+    def asked(self) -> bool:
+        """Whether it is a question that was charged, in a secure sum or outside."""
+        return self.kind in (CHARGE, SHARE)
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """The query of a question that was charged, by its parts."""
+        facts: dict[str, Any] = json.loads(self.what)
+        return facts["query"] if self.kind == SHARE else facts
+
+    @property
+    def about(self) -> Key | None:
+        """The key of the question that was charged, or that an opening is about; None for the owner's."""
+        return Key(*json.loads(self.what)) if self.kind == OPENING else self.key
+
     @classmethod
     def of(cls, row: sqlite3.Row) -> Entry:
         """The entry in a row of the table."""
@@ -182,14 +198,22 @@ def intact(row: sqlite3.Row) -> bool:
     """Whether an entry and its answer are as they were written."""
     answered = row["answer"] is not None or row["sealed"] is not None
     sealed = not answered or row["sealed"] == hash_of((row["hash"], row["answer"]))
-    return sealed and bool(row["hash"] == hash_of(tuple(row[name] for name in HASHED)))
+    return sealed and _untouched(row)
+
+
+def _untouched(row: sqlite3.Row) -> bool:
+    return bool(row["hash"] == hash_of(tuple(row[name] for name in HASHED)))
 
 
 def checked(row: sqlite3.Row) -> sqlite3.Row:
     """The same entry, if it is intact."""
     if not intact(row):
-        raise sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
+        raise _damaged(row)
     return row
+
+
+def _damaged(row: sqlite3.Row) -> Exception:
+    return sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
 
 
 def head(db: sqlite3.Connection) -> Head:
@@ -206,16 +230,24 @@ def spent(db: sqlite3.Connection) -> Cost:
 
 def _last(db: sqlite3.Connection) -> tuple[int, str, int]:
     """Number, hash and running total of the newest entry."""
-    row = db.execute("SELECT * FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-    return (0, ROOT, 0) if row is None else (row["seq"], checked(row)["hash"], row["spent"])
+    row = next(_entries(db, "seq = (SELECT MAX(seq) FROM entry)"), None)
+    return (0, ROOT, 0) if row is None else (row["seq"], row["hash"], row["spent"])
 
 
 def _of_kinds(db: sqlite3.Connection, *kinds: str) -> Iterator[sqlite3.Row]:
     """The entries of some kinds, oldest first."""
-    rows = db.execute(
-        f"SELECT * FROM entry WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq", kinds
-    )
-    return map(checked, rows)
+    return _entries(db, f"kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq", kinds)
+
+
+def _entries(
+    db: sqlite3.Connection, which: str, values: Sequence[str] = ()
+) -> Iterator[sqlite3.Row]:
+    """Entries without their answers: what is dealt in a secure sum may be a megabyte."""
+    rows = db.execute(f"SELECT {', '.join(HASHED)}, hash FROM entry WHERE {which}", values)
+    for row in rows:
+        if not _untouched(row):
+            raise _damaged(row)
+        yield row
 
 
 def cost(row: sqlite3.Row) -> Cost:
@@ -302,8 +334,8 @@ def generation(db: sqlite3.Connection) -> str:
 
 def spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
     """Nano-ε that this asker was charged, in one campaign or all."""
-    rows = db.execute("SELECT * FROM entry WHERE asker = ?", (asker,))
-    return sum(checked(row)["epsilon"] for row in rows if campaign in (None, row["campaign"]))
+    rows = _entries(db, "asker = ?", (asker,))
+    return sum(row["epsilon"] for row in rows if campaign in (None, row["campaign"]))
 
 
 def recent_charges(db: sqlite3.Connection, most: int) -> int:

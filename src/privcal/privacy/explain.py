@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from privcal.privacy.chain import Entry
 from privcal.privacy.epsilon import as_odds, from_nano
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.mechanism import noise_scale
 from privcal.privacy.policy import Policy
 from privcal.queries import FAMILY, GRID, Query
@@ -77,6 +80,7 @@ def explain(source: Source, examples: Mapping[str, Query | None] | None = None) 
         ),
         *(["Nothing is answered before you approve the campaign."] if policy.approve else []),
         *([] if policy.model is None else [f"About which model: {policy.model}."]),
+        *([] if policy.secure is None else in_secure_sums(policy)),
     ]
     allowed = tuple(FAMILY) if policy.queries is None else policy.queries
     described = []
@@ -106,7 +110,68 @@ def promise(policy: Policy, unit: str) -> list[str]:
     return [
         f"Protected: {whom}. Budget: epsilon {policy.epsilon:g}, {budget}.",
         f"At epsilon {policy.epsilon:g}, {as_odds(policy.epsilon)}.",
+        *([] if policy.secure is None else in_secure_sums(policy)),
     ]
+
+
+def in_secure_sums(policy: Policy) -> list[str]:
+    """What a policy with rules for secure sums promises for answers in them."""
+    assert policy.secure is not None
+    lines = [
+        "In secure sums this holds against whoever asks, the server and up to "
+        f"{plural(policy.secure.colluding, 'other hospital')} together. If more of them work together, "
+        f"or the encryption is broken, epsilon {from_nano(policy.nano_total_alone):g} still holds."
+    ]
+    if policy.secure.required:
+        lines.append("Nothing leaves but in secure sums.")
+    return lines
+
+
+def budget_of(ledger: Ledger) -> dict[str, Any]:
+    """The ε of a ledger: in all, spent, and what remains (None where each person has a budget).
+
+    `alone` has the same of the total against everybody else together; None where there never was,
+    and may not be, a secure sum: then the two totals are one.
+    """
+    policy, spent = ledger.policy, ledger.spent
+    common = policy.budget == "population"
+
+    def facts(spent: int, total: int) -> dict[str, Any]:
+        remains = from_nano(total - spent) if common else None
+        return {"total": from_nano(total), "spent": from_nano(spent), "remains": remains}
+
+    two = policy.secure is not None or spent.alone != spent.nano
+    alone = facts(spent.alone, policy.nano_total_alone) if two else None
+    return {**facts(spent.nano, policy.nano_total), "alone": alone}
+
+
+def balance(facts: dict[str, Any]) -> list[str]:
+    """What is spent of a population's budget and what remains, from `budget_of`: a line for each total."""
+    lines = [f"epsilon spent: {facts['spent']:g}; {remaining(facts)}"]
+    if (alone := facts["alone"]) is not None:
+        lines.append(
+            "against everybody else together, however many collude: epsilon "
+            f"{alone['spent']:g} spent; {remaining(alone)}"
+        )
+    return lines
+
+
+def flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a policy, those about secure sums as `secure.colluding` and so on.
+
+    >>> flat({"epsilon": 1.0, "secure": {"colluding": 2, "required": False}})
+    {'epsilon': 1.0, 'secure.colluding': 2, 'secure.required': False}
+    """
+    secure = settings.get("secure") or {}
+    rest = {name: value for name, value in settings.items() if name != "secure"}
+    return rest | {f"secure.{name}": value for name, value in secure.items()}
+
+
+def written_off_in_words(entry: Entry) -> str:
+    """Why budget was written off, and how much alone where that is more than its ε."""
+    if not entry.what.startswith("{"):
+        return entry.what
+    return f"{json.loads(entry.what)['why']} ({entry.alone:.6g} alone)"
 
 
 def remaining(facts: dict[str, Any]) -> str:

@@ -18,6 +18,13 @@ A campaign may reserve what its questions cost, and may have to wait for its own
 (`privcal.privacy.reservations`, `privcal.privacy.approvals`): both only ever refuse, and come after
 the name and before the charge, in its transaction (`privcal.privacy.charging`).
 
+In a secure sum (`privcal.secure`) a question is charged the same way, by `charge_share`, under the
+same names. The ledger keeps two totals for it: ε, and what everybody else together could learn if they
+all colluded, which in a secure sum is `alone` times as much. Each has its cap, and every charge is held
+to both. What a site shows of a sum is on disk before it leaves (`open_once`), once for each question:
+that only one set is ever opened is what the promise of ε rests on, so an opening moves the mark as a
+charge does.
+
 What the owner decided is in the ledger too. Its name, and the unit of protection (row or person),
 are fixed when it is made. The policy, the data it is for, campaigns approved and budget written
 off are entries of the same chain as the charges.
@@ -190,7 +197,7 @@ class Ledger:
         where = self.path.name if self.path else "in memory: forgotten when the process ends"
         try:
             facts, policy = self.facts, self.policy
-            spent, left = self.nano_spent, policy.nano_total - self.nano_spent
+            spent, left = self.spent, policy.cap - self.spent
             entries, in_step = len(self.entries()), self.in_step
         except Refused as refusal:
             return fragment("Ledger", {"file": where, "state": str(refusal)})
@@ -200,8 +207,12 @@ class Ledger:
             "file": where,
             "protects": f"each {facts.unit}",
             "ε in all": f"{policy.epsilon:g}" + ("" if common else " on each person"),
-            "ε spent": from_nano(spent) if common else None,
-            "ε that remains": from_nano(left) if common else None,
+            "ε spent": from_nano(spent.nano) if common else None,
+            "ε that remains": from_nano(left.nano) if common else None,
+            "against everybody else together": f"{from_nano(spent.alone):g} spent, "
+            f"{from_nano(left.alone):g} remains"
+            if common and (policy.secure or spent.alone != spent.nano)
+            else None,
             "entries": entries,
         }
         warning = "It is not what its high-water mark says: run privcal ledger reconcile."
@@ -221,7 +232,7 @@ class Ledger:
     def charge_share(
         self, question: Question, asker: str, policy: Policy, digest: str, nano_alone: int
     ) -> str | None:
-        """Charge a question that is answered in a secure sum, as `charge` does: both totals at once.
+        """Charge a question of `asker` that is answered in a secure sum, as `charge` does: both totals.
 
         `digest` is that of the sum's terms, and `nano_alone` what the answer costs against everybody
         else together: a whole number of times its ε. Returns the reply that was stored, or None
@@ -288,7 +299,7 @@ class Ledger:
         self._store(question, asker, json.dumps(answer), chain.CHARGE)
 
     def store_share(self, question: Question, asker: str, text: str) -> None:
-        """Commit the sealed reply to a question in a secure sum. Only after this may it leave."""
+        """Commit the sealed reply `text` to a question of `asker` in a secure sum, before it leaves."""
         self._store(question, asker, text, chain.SHARE)
 
     def _store(self, question: Question, asker: str, text: str, kind: str) -> None:

@@ -39,7 +39,10 @@ All three are probabilities: 2^j ≤ k, 2 < e, and γk ≥ γ·2^J·2^i ≥ 2^i 
 
 Coins
 -----
-Nothing irrational is ever computed; all is made of fair bits from the operating system.
+Nothing irrational is ever computed; all is made of fair bits from the operating system. Bits are
+drawn when they are needed and none are kept, so that a process and its fork never share any. How
+long a draw takes depends on what is drawn, so what goes out must wait for its time, as every reply
+of a site does.
 
 *p/q*: a whole number below q, drawn uniformly, is below p.
 

@@ -43,6 +43,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from privcal.checks import whole
@@ -57,7 +58,7 @@ from privcal.question import Question, check_name
 from privcal.secure.boxes import Box, deal_box, open_box, sealed_size
 from privcal.secure.keys import Keys, member
 from privcal.secure.members import Member, Members
-from privcal.secure.terms import Terms, read_terms
+from privcal.secure.terms import MAX_SITES, Terms, read_terms
 from privcal.source import Source
 
 MAX_TERMS = 300_000
@@ -140,7 +141,6 @@ class Participant:
         self.name, self.source, self.rules = name, source, rules
         self._keys, self._members = keys, members
         self._known = members.by_name.get(name) == member(keys)
-        self._sound: dict[str, bool] = {}
 
     def offer(self, terms: Terms, questions: Sequence[Question], asker: str) -> str | None:
         """The code with which this site would refuse one of these questions on these terms, or None.
@@ -232,10 +232,7 @@ class Participant:
 
     def _check_keys(self, terms: Terms) -> None:
         """Refused where nothing can be sealed for a site: that must be known before the charge."""
-        for site in terms.sites:
-            if site not in self._sound:
-                self._sound[site] = _sound(self._members.by_name[site])
-        if not all(self._sound[site] for site in terms.sites):
+        if not all(_sound(self._members.by_name[site]) for site in terms.sites):
             raise Refused("roster")
 
     def _given(self, terms: Terms, boxes: Mapping[str, Box]) -> list[tuple[str, Any]]:
@@ -252,8 +249,9 @@ class Participant:
             return None
 
 
+@lru_cache(maxsize=4 * MAX_SITES)
 def _sound(keys: Member) -> bool:
-    """Whether something can be sealed for these keys, and nobody else can sign for them."""
+    """Whether something can be sealed for these keys, and nobody else can sign for them. Tried once."""
     try:
         check_public_key(keys.sealing)
         check_signing(keys.signing)
