@@ -28,6 +28,7 @@ import typer
 from matplotlib.figure import Figure
 
 import privcal
+from privcal.calibrate import AGGREGATIONS
 from privcal.checks import known
 from privcal.cli.console import note, progress_bar
 from privcal.errors import InputError
@@ -41,7 +42,7 @@ from privcal.readers import read_sources
 from privcal.scores import FloatArray, IntArray, Scores
 from privcal.secure.terms import FEWEST, usual_colluding
 from privcal.simulate import answers
-from privcal.simulate.aggregation import AGGREGATIONS, noise_law
+from privcal.simulate.aggregation import noise_law
 from privcal.simulate.answers import exactly, prior_map
 from privcal.simulate.variants import Variant
 from privcal.sketch import SketchReader

@@ -13,7 +13,7 @@ from privcal.privacy import opening
 from privcal.privacy.epsilon import to_nano
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
-from privcal.privacy.policy import Policy, SecureRules
+from privcal.privacy.policy import Policy
 from privcal.readers import outputs_file, read_scores, read_sources, unit_of, unused_columns
 from privcal.scores import Scores
 from privcal.source import Source
@@ -34,7 +34,6 @@ def open_sources(
     class_names: Sequence[str] | None = None,
     epsilon: float | None = None,
     public: Scores | None = None,
-    secure: Callable[[int], SecureRules] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Source]:
     """The sources in these files, each with the one ledger that its data have.
@@ -71,10 +70,6 @@ def open_sources(
     public
         The calibrator's own scores of the same model. They get no privacy, so rows that have a
         ledger are refused; the number of classes must agree.
-    secure
-        From how many sources there are, what new ledgers say of secure sums where the policy says
-        nothing: without it what all others together may learn is no more than the total, and
-        hardly a secure sum fits into that.
     tell
         Called with what the owner should know: ledgers made, rows that another ledger knows,
         columns that look like person ids. Without it warnings are Python warnings.
@@ -129,8 +124,6 @@ def open_sources(
     missing = [(data, scores) for data, scores, ledger in opened if ledger is None]
     if missing:
         rules = _rules(policy)
-        if rules.secure is None and secure is not None:
-            rules = replace(rules, secure=secure(len(opened)))
         if epsilon is not None and to_nano(epsilon) > rules.nano_total:
             raise InputError(
                 f"new ledgers would hold epsilon {rules.epsilon:g} in all, less than this run's "

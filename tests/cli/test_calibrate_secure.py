@@ -43,10 +43,9 @@ def create(run: Any, clinics: list[Path], rules: str = "[secure]\ncolluding = 1\
 def test_it_writes_a_map_and_says_what_is_promised(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
+    create(run, clinics)
     sketch = ("--sketch", tmp_path / "sketch.json", "--html", tmp_path / "page.html")
-    code, stdout, _ = run(
-        "calibrate", *clinics, *NEW, *SECURE, *sketch, "--out", tmp_path / "m.json"
-    )
+    code, stdout, _ = run("calibrate", *clinics, *SECURE, *sketch, "--out", tmp_path / "m.json")
     assert code == 0
     assert "from 5 of 5 sources, each charged epsilon 1" in stdout
     said = " ".join(stdout.split())
@@ -61,10 +60,9 @@ def test_it_writes_a_map_and_says_what_is_promised(
 
 
 def test_programs_get_the_totals(run: Any, clinics: list[Path], tmp_path: Path) -> None:
+    create(run, clinics)
     asked = ("--method", "acc-t", "--alone", 4, "--colluding", 1, "--needed", 5, "--json")
-    code, stdout, _ = run(
-        "calibrate", *clinics, *NEW, *SECURE, *asked, "--out", tmp_path / "m.json"
-    )
+    code, stdout, _ = run("calibrate", *clinics, *SECURE, *asked, "--out", tmp_path / "m.json")
     assert code == 0
     said = json.loads(stdout)
     assert said["epsilon_alone"] == 4.0
@@ -78,17 +76,24 @@ def test_programs_get_the_totals(run: Any, clinics: list[Path], tmp_path: Path) 
         assert np.allclose(np.array(part["values"]) / 5, total["average"])
 
 
-def test_new_ledgers_allow_what_is_asked_and_no_more(
+def test_new_ledgers_need_a_policy_that_lets_others_learn_more(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    out = ("--out", tmp_path / "m.json")
-    asked = ("--epsilon", 0.5, "--alone", 4)
-    assert run("calibrate", *clinics, *NEW, *SECURE, *asked, *out)[0] == 0
-    rules = privcal.Ledger(f"{clinics[0]}.ledger").policy.secure
-    assert rules == privcal.privacy.policy.SecureRules(colluding=1, alone=4)
-    code, _, stderr = run("calibrate", *clinics, *SECURE, "--alone", 5, *out)
+    args = (
+        "calibrate",
+        *clinics,
+        "--new-ledger",
+        "--per-row",
+        *SECURE,
+        "--out",
+        tmp_path / "m.json",
+    )
+    before = sorted(tmp_path.iterdir())
+    code, _, stderr = run(*args)
     assert code == 2
-    assert "the owners allow alone to be 4 at most" in stderr
+    assert "give --policy a file with [secure]" in stderr
+    assert sorted(tmp_path.iterdir()) == before
+    assert run(*args, "--alone", 1)[0] == 0  # then they learn no more
 
 
 def test_without_secure_in_the_policy_others_learn_no_more_than_the_total(
@@ -98,7 +103,7 @@ def test_without_secure_in_the_policy_others_learn_no_more_than_the_total(
     args = ("calibrate", *clinics, *SECURE, "--out", tmp_path / "m.json")
     code, _, stderr = run(*args)
     assert code == 1
-    assert "where [secure] does not say it" in stderr
+    assert "where a policy has no [secure]" in stderr
     assert run(*args, "--alone", 2)[0] == 0
 
 
@@ -113,8 +118,9 @@ def test_of_answers_there_is_no_total(run: Any, clinics: list[Path], tmp_path: P
 def test_asked_again_under_its_name_it_is_the_same_and_free(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
+    create(run, clinics)
     args = ("calibrate", *clinics, *SECURE, "--campaign", "spring", "--json")
-    _, first, _ = run(*args, *NEW, "--out", tmp_path / "a.json")
+    _, first, _ = run(*args, "--out", tmp_path / "a.json")
     code, again, _ = run(*args, "--out", tmp_path / "b.json")
     assert code == 0
     assert json.loads(first)["rounds"] == json.loads(again)["rounds"]
@@ -151,10 +157,11 @@ def test_what_cannot_be_asked_is_said_for_nothing(
 def test_an_interrupted_run_goes_on_only_as_it_was_begun(
     run: Any, clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    create(run, clinics)
     out = ("--out", tmp_path / "m.json")
     with monkeypatch.context() as disk:
         disk.setattr(privcal.maps.Map, "save", lambda self, path: 1 / 0)
-        run("calibrate", *clinics, *NEW, *SECURE, *out)
+        run("calibrate", *clinics, *SECURE, *out)
     for more in (
         (),
         (*SECURE, "--alone", 5),
@@ -251,12 +258,13 @@ def test_a_source_that_is_killed_while_it_draws_is_lost_and_the_others_go_on(
 def test_a_sum_that_cannot_be_finished_says_what_it_cost_and_what_to_do(
     run: Any, clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    create(run, clinics)
     from privcal.secure.participant import Participant
 
     args = ("calibrate", *clinics, *SECURE, "--out", tmp_path / "m.json")
     with monkeypatch.context() as patch:
         patch.setattr(Participant, "open", lambda *_: 1 / 0)
-        code, _, stderr = run(*args, *NEW)
+        code, _, stderr = run(*args)
     assert code == 1
     said = " ".join(stderr.split())
     assert "only 0 of 5 sources opened their part of the sum, fewer than the 4 needed" in said
@@ -271,10 +279,11 @@ def test_a_sum_that_cannot_be_finished_says_what_it_cost_and_what_to_do(
 def test_a_sum_that_nobody_can_have_any_more_leaves_no_record_behind(
     run: Any, clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    create(run, clinics)
     args = ("calibrate", *clinics, *SECURE, "--out", tmp_path / "m.json")
     with monkeypatch.context() as patch:
         patch.setattr("privcal.secure.summing.combine", lambda *_: None)
-        code, _, stderr = run(*args, *NEW)
+        code, _, stderr = run(*args)
     assert code == 1
     assert "a new one is charged anew" in " ".join(stderr.split())
     assert "come back free" not in stderr

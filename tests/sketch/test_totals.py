@@ -193,6 +193,13 @@ def test_a_run_for_totals_leaves_a_sketch_that_reads_to_the_very_map_of_the_run(
     assert again.totals[0].ledgers == opened.ledgers
 
 
+def test_a_notebook_shows_what_is_in_it_and_against_whom() -> None:
+    shown = sketch(total("abc", "def", "ghi", nano_epsilon=NANO // 2))._repr_html_()
+    assert "<td>9 sources (the median of 3 groups)</td>" in shown
+    assert "<th>ε if everybody else works together</th><td>5</td>" in shown
+    assert "everybody else" not in sketch(answers=[entry("z")])._repr_html_()
+
+
 # --- merging --------------------------------------------------------------------------------
 
 

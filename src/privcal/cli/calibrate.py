@@ -376,7 +376,6 @@ def calibrate(
             **layout,
             epsilon=epsilon,
             public=clean,
-            secure=None if secure is None else secure.rules,
             tell=note,
         )
         check_outputs([out, sketch, plot], [source.ledger.path for source in sources])
@@ -670,9 +669,9 @@ def _kept(asked: _Asked) -> Iterator[None]:
         if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
             hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
             if asked.campaign.plan["secure"] is not None:
-                hint += (
-                    ": what all others together may learn, which is no more than the total where [secure] "
-                    "does not say it"
+                hint = (
+                    "a secure sum costs `alone` times epsilon against all others together, and where a "
+                    "policy has no [secure] they may learn its epsilon in all; " + hint
                 )
             raise CalibrationError(f"{error}; {hint}", error.spent) from None
         raise

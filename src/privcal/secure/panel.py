@@ -16,7 +16,6 @@ from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.panels import problem_of
 from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
-from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
 from privcal.question import Question
 from privcal.secure.plausible import beyond
@@ -84,11 +83,6 @@ class Secure:
         if self.groups not in GROUPS:
             known = ", ".join(map(str, GROUPS))
             raise InputError(f"groups must be one of {known}, not {self.groups!r}")
-
-    def rules(self, sources: int) -> SecureRules:
-        """What an owner wants who says the same of sums of so many sources."""
-        colluding = usual_colluding(sources) if self.colluding is None else self.colluding
-        return SecureRules(colluding, alone=self.alone or USUAL_ALONE)
 
 
 class SecurePanel:

@@ -216,7 +216,8 @@ class Sketch:
         """What a source is called here, by whose answers they are: the ledger where names are not enough."""
         names: dict[str, str] = {}
         for release in self.releases:
-            names = release.sources | names
+            for who, name in release.sources.items():
+                names.setdefault(who, name)
         often = Counter(names.values())
         return {
             who: name if often[name] == 1 else f"{name} ({who[:8]})" for who, name in names.items()
