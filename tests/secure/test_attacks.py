@@ -999,11 +999,11 @@ def test_what_a_calibrator_keeps_of_a_secure_sum_holds_no_single_answer(
 ) -> None:
     """Map, sketch, page and record of sources on one machine: totals alone, also with noise off."""
     monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
-    single: set[float] = set()
+    answers: list[list[int]] = []
 
     def exact(total: Any, *_: int) -> list[int]:
-        single.update(abs(int(v)) / GRID for v in total if v)
-        return [int(v) for v in total]
+        answers.append([int(v) for v in total])
+        return answers[-1]
 
     monkeypatch.setattr(source_module, "add_noise_share", exact)
     files = [tmp_path / f"clinic-{i}.npz" for i in range(6)]
@@ -1014,12 +1014,16 @@ def test_what_a_calibrator_keeps_of_a_secure_sum_holds_no_single_answer(
     kept.mkdir()
     monkeypatch.setattr(Campaign, "remove", lambda self: None)  # the record stays, to be looked at
     outputs = ("--out", kept / "map.json", "--sketch", kept / "s.json", "--html", kept / "p.html")
+    (tmp_path / "policy.toml").write_text("[secure]\ncolluding = 1")
     asked = ("--method", "sketch", "--aggregation", "secure", "--new-ledger", "--per-row")
+    asked = (*asked, "--policy", str(tmp_path / "policy.toml"))
     code, out, err = run("calibrate", *files, *asked, *outputs)
     assert code == 0, err
     texts = [f.read_text("utf-8") for f in kept.rglob("*") if f.is_file()] + [out, err]
     assert len(texts) >= 6
+    totals = {sum(column) / GRID for column in zip(*answers, strict=True)}
+    single = {v / GRID for row in answers for v in row if v} - totals  # one alone is the total
     assert len(single) > 12
     told = {float(number) for text in texts for number in re.findall(r"\d+\.\d{4,}", text)}
-    assert told
+    assert totals & told
     assert not single & told
