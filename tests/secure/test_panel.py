@@ -182,6 +182,9 @@ GARBAGE: dict[str, Callable[[Any], Any]] = {
     "boxes exchanged": lambda dealt: replace(
         dealt, boxes={**dealt.boxes, "s00": dealt.boxes["s01"], "s01": dealt.boxes["s00"]}
     ),
+    "one badly signed": lambda dealt: replace(
+        dealt, boxes={**dealt.boxes, "s00": (dealt.boxes["s00"][0], dealt.boxes["s01"][1])}
+    ),
     "no text": lambda dealt: replace(dealt, boxes=dict.fromkeys(dealt.boxes, (b"", None))),
     "no pair": lambda dealt: replace(dealt, boxes=dict.fromkeys(dealt.boxes, "")),
     "no mapping": lambda dealt: replace(dealt, boxes=7),
