@@ -22,6 +22,7 @@ from privcal.federation.shared.roster import roster_path, stored_roster
 from privcal.federation.site import log
 from privcal.federation.site.keys import LOST
 from privcal.federation.site.settings import Site
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
 from privcal.secure.members import Members
@@ -78,13 +79,15 @@ def _in_a_sum(site: Site, asker: str, request: Request, terms: Terms) -> Reply:
 
 def _participant(site: Site, model: str | None) -> Participant:
     """The site with its keys and its roster; Refused where it takes no part in secure sums."""
-    source = site.population(model).source(site.name)
+    population = site.population(model)
+    source = population.source(site.name)
     if source.policy.secure is None:
         raise Refused("terms")
     keys = site.bind_keys()
     if keys.lost:
         raise Refused("roster") from InputError(LOST)
-    return Participant(site.name, source, keys, _members(site), None)
+    others = [Ledger(other.ledger) for other in site.populations if other != population]
+    return Participant(site.name, source, keys, _members(site), None, others)
 
 
 def _members(site: Site) -> Members:
