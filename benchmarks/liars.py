@@ -199,7 +199,7 @@ def _ece(
 IN_SUMS = 0.3
 """The ε at which lies in secure sums are told: there the noise of one source is enough for all."""
 
-SUM_DRAWS = 25
+SUM_DRAWS = 40
 
 
 @dataclass(frozen=True)

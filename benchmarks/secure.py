@@ -11,19 +11,21 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from benchmarks import report
 from privcal import Scores, methods, study
+from privcal.calibrate import AGGREGATIONS
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Ask
 from privcal.metrics import ece
 from privcal.readers import read_sources
 from privcal.scores import FloatArray
 from privcal.simulate import answers
-from privcal.simulate.aggregation import AGGREGATIONS, epsilon_share, noise_law
+from privcal.simulate.aggregation import epsilon_share, noise_law
 from privcal.simulate.variants import Variant, with_public
 
 PUBLIC = 2000
@@ -55,7 +57,11 @@ def _equal_ece() -> None:
             f"[epsilon]\nvalues = {[*EPSILONS, TODAY]}\nsources = {SOURCES}\nsamples = {SAMPLES}\n"
         )
         out = Path(folder) / "study"
-        given = {"methods": ["acc-t", "sketch"], "public_rows": PUBLIC, "trials": TRIALS}
+        given: dict[str, Any] = {
+            "methods": ["acc-t", "sketch"],
+            "public_rows": PUBLIC,
+            "trials": TRIALS,
+        }
         study.run(**given, grid=str(grid), aggregation="both", out=out, keep_trials=True)
         kept = pl.read_parquet(out / "trials.parquet").filter(pl.col("shift") != "clean")
     rng = np.random.default_rng(0)
@@ -107,7 +113,11 @@ def _equal(
 def _papers_grid() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "study"
-        given = {"methods": ["acc-t", "sketch"], "public_rows": PUBLIC, "trials": GRID_TRIALS}
+        given: dict[str, Any] = {
+            "methods": ["acc-t", "sketch"],
+            "public_rows": PUBLIC,
+            "trials": GRID_TRIALS,
+        }
         found = study.run(**given, aggregation="both", out=out)
         exact = pl.read_parquet(out / "exact.parquet").filter(pl.col("method") == "acc-t")
     shifted = found.filter(pl.col("shift") != "clean")

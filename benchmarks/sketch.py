@@ -52,7 +52,7 @@ WITH = str(with_public("sketch", PUBLIC))
 TRIALS, JUDGED = 100, 6
 """Runs of each setting in a study, and of each shift where everything estimated is looked at."""
 
-EPSILONS = (0.2, 0.5, 1.0, 2.0)
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
 SOURCES, SAMPLES = 50, 30
 
 EACH = NoiseLaw()
@@ -285,7 +285,8 @@ def _honesty(name: str, archive: Archive, how: str, law: NoiseLaw) -> None:
     public, rest = _aside(archive, rng)
     held = [s for s in archive.shifts if s not in CHOSEN_ON[name] | {"clean"}]
     hidden = {shift: archive.scores(shift).take(rest) for shift in held}
-    rows, worst = [], 1.0
+    rows = []
+    of_all: dict[str, list[float]] = {}
     for label in ("public", "alone"):
         for epsilon in EPSILONS:
             variance = _noise(epsilon, SOURCES, law)
@@ -325,7 +326,8 @@ def _honesty(name: str, archive: Archive, how: str, law: NoiseLaw) -> None:
                     found.append(after)
                     off.append(abs(said.ece_before.value - before))
             shares = {what: float(np.mean(values)) for what, values in covered.items()}
-            worst = min(worst, *shares.values())
+            for what, share in shares.items():
+                of_all.setdefault(what, []).append(share)
             rows.append(
                 (
                     label,
@@ -343,7 +345,11 @@ def _honesty(name: str, archive: Archive, how: str, law: NoiseLaw) -> None:
         ),
         rows,
     )
-    report.at_least(f"{name}, {how}: least coverage in the table", worst, 0.9, "")
+    # A line has six runs of each shift: an interval's share is good to 5 % there, a band's to 2 %.
+    least = min(of_all.pop("band"))
+    report.at_least(f"{name}, {how}: least coverage of a band in a line", least, 0.9, "")
+    least = min(float(np.mean(shares)) for shares in of_all.values())
+    report.at_least(f"{name}, {how}: least coverage of an interval over all lines", least, 0.9, "")
 
 
 def _others(files: Sequence[str]) -> None:

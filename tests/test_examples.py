@@ -144,6 +144,49 @@ def test_the_hospitals_example_runs_from_end_to_end(
 
 
 @pytest.mark.slow
+def test_the_hospitals_may_be_asked_in_secure_sums(example: Any, icu: Path, tmp_path: Path) -> None:
+    """Simulated, but for one run that is real."""
+    out = tmp_path / "secure"
+    given = ("--icu", icu, "--out", out, "--splits", 1)
+    done = invoke(example, *given, "--aggregation", "secure")
+    assert done.exit_code == 0, done.output
+    found = pl.read_csv(out / "icu-summary.csv")
+    here = found.filter(pl.col("setting") == "hospitals")
+    assert set(here["method"]) >= {*privcal.methods.names()[2:], *example.VARIANTS}
+    assert set(here["epsilon"]) == {0.1, 0.25, 0.5, 1.0}
+    assert (out / "hospitals-icu.png").exists()
+    assert not (out / "icu-estimates.csv").exists()
+    durable = json.loads((out / "icu-facts.json").read_text("utf-8"))["durable"]
+    assert durable["epsilon_in_each_ledger"] == [0.5]
+    assert durable["against_everybody_else_together"] == [5.0]
+    assert durable["asked_again_under_the_same_name"]["epsilon_in_each_ledger"] == [0.5]
+    assert "only 0 of 12 sources can answer" in durable["asked_again_under_another_name"]
+    done = invoke(example, *given, "--aggregation", "open")
+    assert (done.exit_code, "there is no aggregation 'open'" in done.output) == (2, True)
+
+
+def test_noise_of_secure_sums_covers_the_rows_of_a_person(
+    example: Any, icu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hospitals = example.Icu.read(icu).hospitals
+    seen = []
+
+    def run(*given: Any) -> list[str]:
+        seen.append(given)
+        return ["map"]
+
+    monkeypatch.setattr(example.answers, "run", run)
+    for rows in (1, 3):
+        assert example.in_secure_sums("sketch", hospitals, 0.5, rows) == "map"
+    for (_, rows, sources, epsilon, _, noise), most in zip(seen, (1, 3), strict=True):
+        assert (sources, epsilon) == (HOSPITALS, 0.5)
+        assert (noise.rows_per_person, noise.honest, noise.alone) == (most, 8, 10)
+        persons = [s.person for s in hospitals.values()]
+        counts = [min(list(p).count(one), most) for p in persons for one in set(p)]
+        assert len(rows.scores) == sum(counts)
+
+
+@pytest.mark.slow
 def test_splits_are_seeded_and_noise_is_not(example: Any, icu: Path) -> None:
     runs = []
     for _ in range(2):

@@ -502,7 +502,7 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def near(kit: Path, campaign: Campaign, **settings: Any) -> Any:
+    def near(kit: Path, campaign: Campaign, *more: Any, **settings: Any) -> Any:
         given.update(settings)
         return nullcontext(Recorded(LocalPanel(hospitals(number), "me"), campaign))
 

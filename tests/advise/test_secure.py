@@ -79,10 +79,10 @@ def test_the_sentence_says_the_other_epsilon_and_what_is_assumed() -> None:
         assert said in back.sentence
 
 
-def test_few_sources_are_told_that_it_hardly_pays() -> None:
-    seven, eight = secure_sentence(Point(7, 1.0, ())), secure_sentence(Point(8, 1.0, ()))
-    assert "it would be less than half from 8 sources on" in seven
-    assert "(less than half, as from 8 sources on)" in eight
+def test_from_how_many_sources_on_it_pays_is_said_to_all() -> None:
+    for sources in (7, 8, 300):
+        sentence = secure_sentence(Point(sources, 1.0, ()))
+        assert "from 8 sources on secure sums take less than half" in sentence
     assert secure(Point(2, 1.0, ())) is None
     assert secure_sentence(Point(2, 1.0, ())) == "Secure sums need at least 3 sources."
 

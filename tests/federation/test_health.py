@@ -126,7 +126,7 @@ def test_a_site_that_lost_the_server_says_so(folder: Path) -> None:
 
 def test_answers_that_take_longer_than_the_delay_are_said(folder: Path) -> None:
     """How long they take could tell how many rows there are."""
-    says(folder, slowest_answer_in_delays=1.0)
+    says(folder, slowest_answer_in_delays=0.5)
     assert sick(folder) == {}
     says(folder, slowest_answer_in_delays=2.34)
     assert "an answer took 2.3 delays" in sick(folder)["timing"]

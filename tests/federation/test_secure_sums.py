@@ -21,6 +21,7 @@ from privcal.federation.calibrator import panel as calibrator_panel
 from privcal.federation.calibrator.panel import Sites
 from privcal.federation.calibrator.secure import SecureSites
 from privcal.federation.shared.messages import Opened, Reply
+from privcal.federation.shared.roster import stored_roster
 from privcal.federation.site import health, keys, service, worker
 from privcal.federation.site import settings as site
 from privcal.federation.site.keys import SiteKeys
@@ -209,6 +210,20 @@ def test_who_shares_is_held_back_and_who_checks_or_opens_is_not(lab: Lab) -> Non
         assert len(lab.held) == len(NAMES), "also where it is all stored"
 
 
+def test_who_shares_has_the_process_with_the_rows_to_itself_and_its_time_is_watched(
+    lab: Lab,
+) -> None:
+    site_1 = lab.link.services["site-1"]
+    with lab.way() as way:
+        terms = agreed(way, NAMES, "in turn")
+        site_1.slowest = 0.0
+        dealt = shared(way, terms)
+        assert site_1.slowest > 0
+        site_1.slowest = 0.0
+        codes(way.open(terms, boxes_of(dealt, ["site-1"])))
+        assert site_1.slowest == 0
+
+
 # --- what owners tell, and who is asked -----------------------------------------------------
 
 
@@ -221,6 +236,41 @@ def test_what_the_owners_want_is_what_all_of_them_accept(lab: Lab) -> None:
         assert way.rows_per_source == 50
         assert (way.rows_per_person, way.asker) == (1, ANN)
     assert lab.warned == []
+
+
+def test_the_rows_of_a_person_that_the_noise_covers_are_the_most_that_count_anywhere(
+    lab: Lab,
+) -> None:
+    for n, name in enumerate(NAMES[:2]):
+        folder = lab.kits / name
+        data = parts.write_rows(lab.kits.parent / f"people {name}.npz", 30, n, person="p")
+        (folder / "local" / site.SETTINGS).unlink()
+        (folder / "local" / site.LEDGER).unlink()
+        site.init(folder, data, policy(rules(), rows_per_person=2 + n), person="person", delay=0.1)
+    with lab.way() as way:
+        assert way.rows_per_person == 3
+        terms = agreed(way, NAMES, "people", rows_per_person=2)
+        assert way.offer(terms, [terms.question]) == {"site-2": "terms"}
+        summed(way, agreed(way, NAMES, "all people", rows_per_person=3))
+    more = parts.write_rows(lab.kits.parent / "more people.npz", 30, 9, person="q")
+    other = policy(rules(colluding=2), model="other", rows_per_person=7)
+    site.add(lab.kits / "site-1", more, other, model="other", person="person")
+    with lab.way() as way:
+        assert way.rows_per_person == 7, "whichever of a site's data are asked about"
+        assert way.rules is not None
+        assert way.rules.colluding == 2
+        assert not SiteKeys.load(lab.kits / "site-1").lost
+        summed(way, agreed(way, NAMES, "one more ledger", rows_per_person=7, colluding=2, needed=5))
+        assert len(SiteKeys.load(lab.kits / "site-1").ledgers) == 2
+
+
+def test_a_roster_is_read_anew_when_it_changed(lab: Lab) -> None:
+    here = site.Site.load(lab.kits / "site-1")
+    first = worker._members(here)
+    assert worker._members(here) is first, "and only then"
+    keys.rotate(lab.kits / "site-5")
+    exchange_rosters(lab.kits, NAMES)
+    assert worker._members(here).digest == stored_roster(here.folder).digest != first.digest
 
 
 def test_who_takes_no_part_is_said_and_not_asked(lab: Lab) -> None:
@@ -369,3 +419,31 @@ def test_a_sealing_key_goes_when_the_process_starts_not_only_when_asked(lab: Lab
     lab.ledger("site-5").reconcile()
     worker._load(lab.kits / "site-5")
     assert SiteKeys.load(lab.kits / "site-5").lost
+
+
+# --- how a site is ----------------------------------------------------------------------------
+
+
+def secure_sign(folder: Path) -> tuple[bool, str]:
+    [sign] = [sign for sign in health.look(folder) if sign.what == "secure sums"]
+    return sign.well, sign.sentence
+
+
+def test_a_sites_health_says_what_keeps_it_from_secure_sums(lab: Lab) -> None:
+    folder = lab.kits / "site-1"
+    assert secure_sign(folder) == (True, "takes part, with 4 others on its roster")
+    lab.ledger("site-1").set_policy(policy(rules(roster="another")))
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "for another roster" in sentence
+    lab.ledger("site-1").set_policy(policy(rules()))
+    keys.rotate(folder)
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "not this site's present keys" in sentence
+    (folder / "local" / "roster.json").unlink()
+    well, sentence = secure_sign(folder)
+    assert not well
+    assert "no roster yet" in sentence
+    lab.ledger("site-1").set_policy(policy(None))
+    assert all(sign.what != "secure sums" for sign in health.look(folder)), "it wants no part"

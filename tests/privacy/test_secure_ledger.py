@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privcal import Ledger, Policy, Refused
+from privcal import InputError, Ledger, Policy, Refused
 from privcal.privacy import chain
 from privcal.privacy.approvals import Proposal
 from privcal.privacy.epsilon import NANO, Cost
@@ -229,7 +228,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_both_totals_are_those_of_a_slow_reference(steps: list[tuple[Any, Any, Any]]) -> None:
     """Whatever is asked in whatever order, and whatever the owner allows meanwhile."""
@@ -319,6 +318,13 @@ def test_a_reservation_holds_both_totals(tmp_path: Path) -> None:
     assert share(ledger, question("third", 0.001), asker="cid") is None
 
 
+def test_a_charge_lowers_what_is_reserved_in_both_totals(path: Path) -> None:
+    ledger = Ledger(path)
+    ledger.reserve([question(), question(round=1, epsilon=0.2)], "ann", POLICY, alone=10)
+    share(ledger, question())
+    assert [held.cost for held in ledger.reserved()] == [Cost(2 * NANO // 10, 2 * NANO)]
+
+
 def test_what_was_reserved_for_ordinary_questions_is_not_asked_in_secure_sums(
     tmp_path: Path,
 ) -> None:
@@ -365,6 +371,56 @@ def test_a_share_charges_each_person_and_neither_total_of_theirs_is_exceeded(
     over = question("five", 0.501)
     assert refused(lambda: share(ledger, over)) == "over_budget"
     assert refused(lambda: ledger.charge(over, "ann", policy)) == "over_budget"
+
+
+PERSONS = [bytes([i]) * 16 for i in range(3)]
+ABOUT = st.tuples(
+    st.integers(1, 60),
+    st.one_of(st.none(), st.integers(1, 12)),
+    st.sets(st.sampled_from(PERSONS), min_size=1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ABOUT, max_size=12), st.one_of(st.none(), st.integers(50, 1200)))
+def test_no_person_pays_more_than_either_total_whatever_is_asked(
+    asked: list[tuple[int, int | None, set[bytes]]], limit: int | None
+) -> None:
+    """Accounts tell a person's ε alone, and yet the second total holds for each of them."""
+    rules = SecureRules(1, alone=10, epsilon_alone=None if limit is None else limit / 100)
+    policy = Policy(epsilon=1.0, budget="person", secure=rules)
+    ledger = Ledger.in_memory(policy, unit="person")
+    paid = dict.fromkeys(PERSONS, Cost())
+    for number, (hundredths, alone, present) in enumerate(asked):
+        one = Question("c", number, 0, hundredths * NANO // 100, Gap())
+        try:
+            if alone is None:
+                ledger.charge(one, "ann", policy)
+            else:
+                ledger.charge_share(one, "ann", policy, TERMS, alone * one.nano_epsilon)
+        except Refused as refusal:
+            if refusal.code != "over_budget":
+                raise
+            continue
+        for person in ledger.charge_persons(one, "ann", present, policy):
+            paid[person] += Cost.of(one.nano_epsilon, alone)
+    assert all(cost.within(policy.cap) for cost in paid.values())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(ABOUT, max_size=12))
+def test_within_the_usual_rules_secure_sums_cost_no_person_an_answer(
+    asked: list[tuple[int, int | None, set[bytes]]],
+) -> None:
+    """With no limit but `alone` times the total, whoever counts is who would count outside of sums."""
+    policy = Policy(epsilon=1.0, budget="person", secure=SecureRules(1, alone=12))
+    secure, plain = (Ledger.in_memory(policy, unit="person") for _ in range(2))
+    for number, (hundredths, alone, present) in enumerate(asked):
+        one = Question("c", number, 0, hundredths * NANO // 100, Gap())
+        plain.charge(one, "ann", policy)
+        secure.charge_share(one, "ann", policy, TERMS, (alone or 1) * one.nano_epsilon)
+        counted = [ledger.charge_persons(one, "ann", present, policy) for ledger in (plain, secure)]
+        assert counted[0] == counted[1]
 
 
 # --- copies, losses, and other software ------------------------------------------------------------
@@ -481,18 +537,30 @@ def test_a_fresh_ledger_put_in_its_place_owes_what_was_spent_alone(
     ledger = Ledger(path)
     assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
     # Even where somebody wrote the ε off, and not what it cost alone.
-    with monkeypatched_write_off(ledger, Cost(NANO // 10, NANO // 10)):
-        assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
+    write_off(ledger, Cost(NANO // 10, NANO // 10))
+    assert refused(lambda: share(ledger, question())) == "ledger_rolled_back"
     ledger.reconcile()
     assert ledger.spent.alone >= NANO
     assert fresh.exists
 
 
-@contextmanager
-def monkeypatched_write_off(ledger: Ledger, amount: Cost) -> Iterator[None]:
+def test_nothing_is_written_off_that_costs_less_alone_than_its_epsilon(
+    path: Path, tmp_path: Path
+) -> None:
+    Ledger(path).charge(question(), "ann", POLICY)
+    Ledger.create(tmp_path / "fresh.db", POLICY, unit="row")
+    shutil.copy(tmp_path / "fresh.db", path)
+    ledger = Ledger(path)
+    write_off(ledger, Cost(NANO // 20, NANO))
+    assert ledger.reconcile() == NANO // 20
+    last = ledger.entries()[-1]
+    assert (last.epsilon, last.alone) == (0.05, 0.05)
+
+
+def write_off(ledger: Ledger, amount: Cost) -> None:
+    """As `reconcile` does, but of any amount."""
     with ledger._changing(check=False) as db:
         chain.append_write_off(db, "written off", amount)
-    yield
 
 
 def test_the_generation_is_another_after_every_loss_and_the_same_otherwise(
@@ -599,10 +667,14 @@ def test_marks_from_before_there_were_secure_sums_go_on(tmp_path: Path, path: Pa
 def test_a_share_that_was_changed_is_noticed(path: Path, damage: str) -> None:
     ledger = Ledger(path)
     share(ledger, question())
+    ledger.charge(question("later"), "ann", POLICY)
     with sqlite3.connect(path) as db:
         assert db.execute(damage).rowcount == 1
     assert refused(lambda: share(ledger, question())) == "unavailable"
-    assert refused(lambda: ledger.charge(question("two"), "ann", POLICY)) == "unavailable"
+    if "answer" not in damage:  # replies are not read again to add up what they cost
+        assert refused(lambda: ledger.charge(question("two"), "ann", POLICY)) == "unavailable"
+    with pytest.raises(InputError, match="damaged at entry 2"):
+        ledger.entries()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privcal import InputError, Ledger, Policy, Refused
@@ -146,6 +146,11 @@ POLICIES = st.builds(
 
 
 @given(POLICIES, POLICIES)
+@example(  # one tells a limit, and the other's is the lower though it is not told
+    Policy(epsilon=2.0, secure=SecureRules(1, alone=10)),
+    Policy(epsilon=2.0, secure=SecureRules(1, epsilon_alone=50.0)),
+)
+@example(Policy(epsilon=1.0), Policy(epsilon=1.0, secure=SecureRules(1, alone=10)))
 def test_narrowed_rules_allow_nothing_that_the_owners_do_not(owner: Policy, other: Policy) -> None:
     both = owner.narrowed(other)
     assert both.nano_total_alone <= owner.nano_total_alone

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ from tests.support.coalition import (
     rows_of,
     total,
 )
+from tests.support.pages import ROOT
 
 VICTIM, FRIEND = "h0", "h4"
 """Whom the coalition is after, and the hospital that works with it."""
@@ -125,6 +127,20 @@ def test_what_really_opens_is_one_total_and_no_other_combination_is_a_number_of_
             if len(dict(some)) == terms.threshold
         }
         assert readings & plain == {rows_of(agreed)}
+
+
+def test_one_sum_fewer_than_the_threshold_gives_no_number_of_rows(five: Federation) -> None:
+    """What sites really deal is of the full degree: fewer, taken for enough, are a random number."""
+    terms = five.terms()
+    dealt = five.share(terms)
+    sums = {terms.point(j): five.open(terms, j, dealt, five.names) for j in five.names}
+    for some in itertools.combinations(sums.items(), terms.threshold - 1):
+        guessed = sharing.combine(dict(some), terms.threshold - 1)
+        assert guessed is not None
+        assert min(map(abs, guessed.values)) > 2**64
+    enough = sharing.combine(sums, terms.threshold)
+    assert enough is not None
+    assert enough.values == [0, rows_of(five.names) * GRID]
 
 
 def test_beyond_colluding_two_sets_do_open_and_the_own_noise_is_what_is_left(
@@ -404,6 +420,11 @@ def test_terms_that_the_owner_does_not_want_are_refused_before_anything_is_charg
     parts, expected = UNWANTED[unwanted]
     terms = seven.terms(**{"colluding": 2, **parts})
     assert refusals(seven, terms) == {expected}
+
+
+def test_whom_the_policy_does_not_admit_gets_nothing_at_any_step() -> None:
+    hospitals = federation(5, policy=privcal.Policy(epsilon=5.0, askers=("ann",)))
+    assert refusals(hospitals, hospitals.terms()) == {"asker"}
 
 
 def test_without_rules_of_its_owner_a_site_takes_part_in_nothing() -> None:
@@ -893,6 +914,16 @@ def test_terms_have_limits_and_the_largest_are_good_ones() -> None:
     ]:
         with pytest.raises(InputError):
             Terms(**usual, sites=tuple(sites), colluding=colluding, needed=needed)
+
+
+def test_the_table_for_the_person_who_signs_is_what_the_code_does() -> None:
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    rows = re.findall(r"^" + r"\| (\d+) " * 7 + r"\|$", page, re.M)
+    assert len(rows) == 5
+    for n, t, T, m, h, missing, two in (map(int, row) for row in rows):
+        assert (t, T) == (terms_module.usual_colluding(n), terms_module.threshold(n, t))
+        assert (m, h, missing) == (terms_module.usual_needed(n, t), m - t, n - m)
+        assert two == 2 * T - n
 
 
 def test_a_key_that_nothing_can_be_sealed_for_costs_nobody_anything(five: Federation) -> None:

@@ -23,6 +23,7 @@ from privcal.queries import GRID, Hats
 from privcal.question import Question
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, SketchTotal, merge
 from privcal.totals import Part, Total
+from tests.sketch.test_model import MODELS, alone, coverage, simulate
 from tests.sketch.test_sketch import QUERY, damage, entry, sources
 
 NANO = 10**9
@@ -190,6 +191,13 @@ def test_a_run_for_totals_leaves_a_sketch_that_reads_to_the_very_map_of_the_run(
     assert again.fit().map.provenance["totals"] == 1
     assert set(again.spent) == set(names)
     assert again.totals[0].ledgers == opened.ledgers
+
+
+def test_a_notebook_shows_what_is_in_it_and_against_whom() -> None:
+    shown = sketch(total("abc", "def", "ghi", nano_epsilon=NANO // 2))._repr_html_()
+    assert "<td>9 sources (the median of 3 groups)</td>" in shown
+    assert "<th>ε if everybody else works together</th><td>5</td>" in shown
+    assert "everybody else" not in sketch(answers=[entry("z")])._repr_html_()
 
 
 # --- merging --------------------------------------------------------------------------------
@@ -404,3 +412,19 @@ def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: 
     ):
         code, _, stderr = run(*command)
         assert code == 0, stderr
+
+
+@pytest.mark.slow
+def test_bands_cover_though_the_noise_has_heavier_tails_than_is_reckoned_with() -> None:
+    """The reader takes noise for normal; here it is nearly one Laplace variable, the worst there is,
+    of which 94 % are within 1.96 deviations."""
+    law = NoiseLaw(honest=50, alone=1000)
+    model, epsilon = MODELS["alone"], 0.1
+    eta, density, averages = simulate(model, 50, 30, 1e6, 80, seed=6)
+    noise = np.random.default_rng(7).laplace(scale=1 / epsilon, size=averages.shape) / 50
+    stated = law.variance(NANO // 10, 50)
+    assert noise.var() == pytest.approx(stated, rel=0.15)
+    read = alone(model)
+    assert 0.90 <= coverage(read.fit(averages + noise, 50, stated), eta, density) <= 0.985
+    # And it would be noticed, were the noise said to be a third of what it is.
+    assert coverage(read.fit(averages + noise, 50, stated / 9), eta, density) < 0.9

@@ -155,7 +155,9 @@ def advise(
         public=facts,
         basis=Basis(archive.dataset, tuple(chosen_shifts), advice.rows, trials, seed, current_ece),
         leave_alone=leaves_alone(choice.method, choice.point),
-        secure=sentences.secure(choice.point, advice.repeated and advice.repeated.epsilon),
+        secure=sentences.secure(
+            choice.point, None if advice.repeated is None else advice.repeated.epsilon
+        ),
         repeated=advice.repeated,
         around=settings_around(task, chosen_shifts, choice, advice.recommendation, progress)
         if around

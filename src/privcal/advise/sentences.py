@@ -22,7 +22,7 @@ from privcal.advise.turnover import Turnover
 from privcal.privacy.epsilon import from_nano, to_nano
 from privcal.secure.panel import USUAL_ALONE
 from privcal.secure.terms import FEWEST, usual_colluding, usual_needed
-from privcal.simulate.aggregation import EACH, PAYS, epsilon_share, pays_from
+from privcal.simulate.aggregation import EACH, epsilon_share, pays_from
 from privcal.simulate.variants import Variant
 from privcal.wording import plural
 
@@ -80,21 +80,15 @@ def secure(point: Point, epsilon: float | None = None) -> SecureSums | None:
     needed = usual_needed(sources, colluding)
     each, summed = (spent, share * spent) if point.aggregation == EACH else (spent / share, spent)
     pays = pays_from()
-    worth = (
-        f"less than half, as from {pays} sources on"
-        if share < PAYS
-        else f"it would be less than half from {pays} sources on"
-    )
     said = (
         f"With secure sums (--aggregation secure) about ε = {summed:.2g} brings what ε = {spent:g} "
-        f"brings where each source adds its own noise ({worth})."
+        "brings where each source adds its own noise"
         if point.aggregation == EACH
-        else f"Without secure sums about ε = {each:.2g} would be needed in place of {spent:g} "
-        f"({worth})."
+        else f"Without secure sums about ε = {each:.2g} would be needed in place of {spent:g}"
     )
     sentence = (
-        f"{said} For secure sums {needed:,} of the {sources:,} must answer, or the ε is spent for "
-        f"nothing. They rest on at most {colluding:,} working with whoever asks, on all others keeping "
+        f"{said}; from {pays} sources on secure sums take less than half. For them {needed:,} of the "
+        f"{sources:,} must answer, or the ε is spent for nothing. They rest on at most {colluding:,} working with whoever asks, on all others keeping "
         f"their keys and their record of what they opened, and on the encryption; where that fails, up "
         f"to {USUAL_ALONE} times the ε ({USUAL_ALONE * summed:.2g}) is lost."
     )

@@ -29,7 +29,7 @@ from privcal.cli.options import (
 from privcal.errors import InputError
 from privcal.files import check_outputs, replacing
 from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import balance, promise
+from privcal.privacy.explain import balance, promise, written_off_in_words
 from privcal.privacy.opening import ledger_of
 from privcal.privacy.policy import Policy
 from privcal.sources import attach_data, create_ledgers
@@ -202,9 +202,12 @@ def reconcile(
 
     Example: `privcal ledger reconcile hospital.npz.ledger`
     """
-    epsilon = from_nano(ledger_of(file).reconcile(write_off))
-    document = {"file": str(file), "written_off": epsilon}
-    show(as_json, document, f"{file}: epsilon {epsilon:g} written off")
+    ledger = ledger_of(file)
+    ledger.reconcile(write_off)
+    written = ledger.entries()[-1]
+    document = {"file": str(file), "written_off": written.epsilon, "alone": written.alone}
+    what = written_off_in_words(written)
+    show(as_json, document, f"{file}: epsilon {written.epsilon:g} {what}")
 
 
 def export(

@@ -92,7 +92,8 @@ def init(
 
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
     protects. With a model file the site scores its own table, and again when that changes; the
-    model is then called by the SHA-256 of its file, and questions about another are refused.
+    model is then called by the SHA-256 of its file, and questions about another are refused. It takes
+    part in secure sums where the policy file says what must be so in them (`[secure]`).
 
     Examples: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
     --epsilon 2 --model v3`

@@ -54,7 +54,8 @@ def accept(
 ) -> None:
     """Take a roster for a site: checked, with this site's present keys in it.
 
-    Shows what changed since the one before. Compare the digest with the other owners.
+    Shows what changed since the one before. Compare the digest with the other owners: in secure sums
+    the promise is about the hospitals on it. What was dealt and not yet opened never opens after a change.
 
     Example: `privcal site roster accept kits/hospital-1 roster.json`
     """
@@ -81,6 +82,8 @@ def lines_of(roster: Roster, changes: Changes) -> list[str]:
 
 def rotate(folder: SiteFolder, as_json: Json = False) -> None:
     """Make new keys for a site; the old ones are overwritten.
+
+    What was sealed for the old ones in secure sums never opens again.
 
     Example: `privcal site keys rotate kits/hospital-1`
     """

@@ -14,6 +14,13 @@ p does not count, the answer has the same law in both worlds. Multiplied over al
 factor is at most exp(sum of the ε in which p counted), and p's account, which never exceeds the
 total, is that sum. ∎
 
+In secure sums a question costs a person more against everybody else together: `alone` times its ε,
+with a total of its own. By the same proof that total holds too, if p counts no longer once it would
+be exceeded. Accounts hold the ε alone; as no question in them cost more than R times its ε, R being
+the largest `alone` of any share that was charged, it is enough to keep each account below the R-th
+part of that total (`privcal.privacy.charging.person_room`). R depends on requests alone, so p enters
+nowhere still. ∎
+
 A charge is on disk before any noise is drawn, and is never given back: a crash in between costs
 the persons their ε and gives nobody an answer. What the owner writes off (after a restore, say)
 counts against everybody, newcomers too, because it cannot be known whom the lost answers were about.

@@ -198,23 +198,22 @@ def intact(row: sqlite3.Row) -> bool:
     """Whether an entry and its answer are as they were written."""
     answered = row["answer"] is not None or row["sealed"] is not None
     sealed = not answered or row["sealed"] == hash_of((row["hash"], row["answer"]))
-    return sealed and _hashed(row)
+    return sealed and _untouched(row)
 
 
-def _hashed(row: sqlite3.Row) -> bool:
-    """Whether an entry is as it was written, whatever became of its answer."""
+def _untouched(row: sqlite3.Row) -> bool:
     return bool(row["hash"] == hash_of(tuple(row[name] for name in HASHED)))
 
 
-def checked(row: sqlite3.Row, whole: bool = True) -> sqlite3.Row:
-    """The same entry, if it is intact; its answer too, if it is the `whole` row."""
-    if not (intact(row) if whole else _hashed(row)):
-        raise sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
+def checked(row: sqlite3.Row) -> sqlite3.Row:
+    """The same entry, if it is intact."""
+    if not intact(row):
+        raise _damaged(row)
     return row
 
 
-_WITHOUT_ANSWER = f"{', '.join(HASHED)}, hash"
-"""What is read where many entries are added up: what was dealt in a secure sum may be a megabyte."""
+def _damaged(row: sqlite3.Row) -> Exception:
+    return sqlite3.DatabaseError(f"entry {row['seq']} of the ledger is damaged")
 
 
 def head(db: sqlite3.Connection) -> Head:
@@ -231,18 +230,24 @@ def spent(db: sqlite3.Connection) -> Cost:
 
 def _last(db: sqlite3.Connection) -> tuple[int, str, int]:
     """Number, hash and running total of the newest entry."""
-    row = db.execute(f"SELECT {_WITHOUT_ANSWER} FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-    return (0, ROOT, 0) if row is None else (row["seq"], checked(row, False)["hash"], row["spent"])
+    row = next(_entries(db, "seq = (SELECT MAX(seq) FROM entry)"), None)
+    return (0, ROOT, 0) if row is None else (row["seq"], row["hash"], row["spent"])
 
 
 def _of_kinds(db: sqlite3.Connection, *kinds: str) -> Iterator[sqlite3.Row]:
-    """The entries of some kinds without their answers, oldest first."""
-    rows = db.execute(
-        f"SELECT {_WITHOUT_ANSWER} FROM entry WHERE kind IN ({', '.join('?' * len(kinds))}) "
-        "ORDER BY seq",
-        kinds,
-    )
-    return (checked(row, whole=False) for row in rows)
+    """The entries of some kinds, oldest first."""
+    return _entries(db, f"kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq", kinds)
+
+
+def _entries(
+    db: sqlite3.Connection, which: str, values: Sequence[str] = ()
+) -> Iterator[sqlite3.Row]:
+    """Entries without their answers: what is dealt in a secure sum may be a megabyte."""
+    rows = db.execute(f"SELECT {', '.join(HASHED)}, hash FROM entry WHERE {which}", values)
+    for row in rows:
+        if not _untouched(row):
+            raise _damaged(row)
+        yield row
 
 
 def cost(row: sqlite3.Row) -> Cost:
@@ -329,9 +334,8 @@ def generation(db: sqlite3.Connection) -> str:
 
 def spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
     """Nano-ε that this asker was charged, in one campaign or all."""
-    rows = db.execute(f"SELECT {_WITHOUT_ANSWER} FROM entry WHERE asker = ?", (asker,))
-    mine = (row for row in rows if campaign in (None, row["campaign"]))
-    return sum(checked(row, whole=False)["epsilon"] for row in mine)
+    rows = _entries(db, "asker = ?", (asker,))
+    return sum(row["epsilon"] for row in rows if campaign in (None, row["campaign"]))
 
 
 def recent_charges(db: sqlite3.Connection, most: int) -> int:

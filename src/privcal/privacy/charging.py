@@ -32,9 +32,9 @@ def check_payable(
     """
     spent, off = chain.spent(db), chain.written_off(db)
     each = policy.budget == "person"
-    room = person_room(db, policy, [cost, *(other.cost for other in others)])
-    if not each:
-        room = policy.cap - spent
+    room = policy.cap - spent
+    if each:
+        room = person_room(db, policy, [cost, *(other.cost for other in others)])
     of_one = policy.nano_of(asker)
     by_asker = 0 if of_one is None else chain.spent_by(db, asker)
     if not cost.within(room) or (of_one is not None and by_asker + cost.nano > of_one):

@@ -18,6 +18,13 @@ A campaign may reserve what its questions cost, and may have to wait for its own
 (`privcal.privacy.reservations`, `privcal.privacy.approvals`): both only ever refuse, and come after
 the name and before the charge, in its transaction (`privcal.privacy.charging`).
 
+In a secure sum (`privcal.secure`) a question is charged the same way, by `charge_share`, under the
+same names. The ledger keeps two totals for it: ε, and what everybody else together could learn if they
+all colluded, which in a secure sum is `alone` times as much. Each has its cap, and every charge is held
+to both. What a site shows of a sum is on disk before it leaves (`open_once`), once for each question:
+that only one set is ever opened is what the promise of ε rests on, so an opening moves the mark as a
+charge does.
+
 What the owner decided is in the ledger too. Its name, and the unit of protection (row or person),
 are fixed when it is made. The policy, the data it is for, campaigns approved and budget written
 off are entries of the same chain as the charges.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcal import methods
+from privcal.calibrate import AGGREGATIONS
 from privcal.checks import known, whole
 from privcal.methods.options import written
-from privcal.simulate.aggregation import AGGREGATIONS, EACH
+from privcal.simulate.aggregation import EACH
 
 UNCALIBRATED = "uncalibrated"
 ONE_SOURCE = "one-source"

@@ -34,7 +34,7 @@ from privcal.wording import plural
 
 FORMAT = "privcal-sketch"
 VERSION = 3
-WITHOUT_TOTALS = 2
+PLAIN_VERSION = 2
 """The version of a sketch that has answers alone, as it was before there were totals."""
 
 Release = SketchAnswer | SketchTotal
@@ -216,7 +216,8 @@ class Sketch:
         """What a source is called here, by whose answers they are: the ledger where names are not enough."""
         names: dict[str, str] = {}
         for release in self.releases:
-            names = release.sources | names
+            for who, name in release.sources.items():
+                names.setdefault(who, name)
         often = Counter(names.values())
         return {
             who: name if often[name] == 1 else f"{name} ({who[:8]})" for who, name in names.items()
@@ -379,7 +380,7 @@ class Sketch:
         """The content of the sketch's JSON file."""
         document = {
             "format": FORMAT,
-            "version": VERSION if self.totals else WITHOUT_TOTALS,
+            "version": VERSION if self.totals else PLAIN_VERSION,
             "query": self.query.to_dict(),
             "model": self.model,
             "answers": [asdict(answer) for answer in self.answers],
@@ -394,7 +395,7 @@ class Sketch:
     @classmethod
     def load(cls, path: str | Path) -> Sketch:
         """Read the sketch in `path`; a file of a newer version or with anything odd in it is refused."""
-        document = read_document(path, "sketch", FORMAT, WITHOUT_TOTALS, VERSION)
+        document = read_document(path, "sketch", FORMAT, PLAIN_VERSION, VERSION)
         try:
             return cls._parsed(document)
         except InputError as error:

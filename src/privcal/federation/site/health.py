@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,15 +14,20 @@ from typing import Any
 
 from privcal.errors import InputError, Refused
 from privcal.federation.shared import revocations
-from privcal.federation.shared.certificates import Holder, expiry, own_certificate
+from privcal.federation.shared.certificates import Holder, expiry, own_certificate, own_name
+from privcal.federation.shared.roster import stored_roster
 from privcal.federation.site.keys import LOST, SiteKeys
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import SecureRules
 from privcal.scoring.rows import check_model_file
 
 STALE = 60.0
 """Seconds after which a site that said nothing is taken for dead: it says something every ten."""
+
+MARGIN = 0.5
+"""The most of its delay that an answer should take: a machine may be twice as busy another day."""
 
 ROOM = 100 << 20
 """Bytes that should be free where a ledger is: without room nothing is answered."""
@@ -45,6 +51,7 @@ def look(folder: Path) -> list[Sign]:
         _sign("certificate", _certificate, folder),
         _sign("revocations", _revocations, folder),
         _sign("keys", _keys, folder),
+        *([_sign("secure sums", _secure, folder)] if _wanted(site) else []),
         *(
             sign
             for index, population in enumerate(site.populations, start=1)
@@ -140,6 +147,33 @@ def _restored(folder: Path, keys: SiteKeys) -> bool:
     return bool(set(keys.ledgers) - now)
 
 
+def _wanted(site: Site) -> list[SecureRules]:
+    """What the owner wants of secure sums, of each ledger that can be read and says something of them."""
+    wanted = []
+    for population in site.populations:
+        with contextlib.suppress(Refused):  # a sign of its own
+            wanted.append(Ledger(population.ledger).policy.secure)
+    return [rules for rules in wanted if rules is not None]
+
+
+def _secure(folder: Path) -> tuple[bool, str]:
+    roster = stored_roster(folder)
+    if not roster.cards:
+        return False, "there is no roster yet: accept the calibrator's (privcal site roster accept)"
+    card, keys = roster.card(own_name(folder)), SiteKeys.load(folder)
+    if card is None or card.keys != (keys.public, keys.sealing_public):
+        return False, (
+            "the roster has not this site's present keys: ask the calibrator to take them, and "
+            "accept the new roster"
+        )
+    if any(rules.roster not in (None, roster.digest) for rules in _wanted(Site.load(folder))):
+        return False, (
+            "the policy is for another roster than the one that was accepted: compare the digest "
+            "with the other owners, then change secure.roster (privcal ledger policy)"
+        )
+    return True, f"takes part, with {len(roster.cards) - 1} others on its roster"
+
+
 def _revocations(folder: Path) -> tuple[bool, str]:
     revoked = revocations.load(folder)  # a damaged one: nobody is answered
     own = Holder.of(own_certificate(folder))
@@ -179,9 +213,9 @@ def _disk(path: Path) -> tuple[bool, str]:
 
 def _timing(folder: Path) -> tuple[bool, str]:
     slowest = last_status(folder).get("slowest_answer_in_delays") or 0.0
-    if slowest > 1.0:
+    if slowest > MARGIN:
         return False, (
-            f"an answer took {slowest:.1f} delays: how long it takes can tell of the number of "
-            "rows; choose a longer delay in local/privcal.toml"
+            f"an answer took {slowest:.1f} delays: from 1 on, how long it takes can tell of the number "
+            "of rows, or of the noise; choose a longer delay in local/privcal.toml"
         )
     return True, "answers are ready before they may leave"

@@ -135,10 +135,7 @@ class Service:
         except Exception as error:  # a damaged list of who is revoked; a child that died
             log.write(self.folder, f"{opened.asker} was refused: {log.line(error)}")
             reply = Reply(refused="unavailable")
-        if opened.request.kind not in (
-            "check",
-            "open",
-        ):  # which are about boxes, and not about rows
+        if opened.request.kind not in ("check", "open"):  # they are about boxes, and no rows
             hold(arrived, self._delay())
         return reply
 
