@@ -6,10 +6,13 @@ changed between two messages, keys and ledgers from different backups, rules tha
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,18 +22,23 @@ import privcal
 
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
+
 from privcal.crypto.sealing import SealingKey
+from privcal.federation.calibrator.secure import SecureSites
 from privcal.federation.shared.messages import Reply, Request
 from privcal.federation.shared.roster import Card, Roster, roster_path
 from privcal.federation.site import settings, worker
-from privcal.federation.site.keys import SiteKeys, rotate
+from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.settings import Site
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy, SecureRules
-from privcal.queries import CellHistogram
+from privcal.queries import GRID, CellHistogram
 from privcal.question import Question
+from privcal.secure.panel import Secure, SecurePanel
 from privcal.secure.participant import Dealt, read_dealt
 from privcal.secure.terms import Terms, threshold
+from tests.support.odd_way import OddWay, gone, only
 
 EVE = "eve@lab.org"
 NAMES = tuple(f"h{n}" for n in range(5))
@@ -158,3 +166,63 @@ def test_a_key_from_a_backup_of_before_it_was_used_opens_nothing_after_a_restore
     Ledger(folder / "local" / settings.LEDGER).reconcile()  # before anybody asks it again
     assert sites.open("h1", terms, dealt, NAMES[:4]).refused == "roster"
     assert SiteKeys.load(folder).lost
+
+
+# --- hospitals that want what nobody can give ---------------------------------------------------
+
+
+def told(sites: Sites, **odd: Any) -> tuple[SecureSites, list[str]]:
+    """The way of a calibrator to whom h3 says something odd of what it wants."""
+    cards = tuple(sites._card(name) for name in NAMES)
+    members, warned = Roster(cards).members, list[str]()
+    usual: dict[str, Any] = {"rules": SecureRules(1, members.digest), "rows_per_person": 1}
+    replies = {name: Reply(accepted=True, **usual) for name in NAMES}
+    replies["h3"] = replace(replies["h3"], **odd)
+    known = {"names": NAMES, "asker": EVE, "members": members, "max_rows": 1000, "told": replies}
+    way: Any = SimpleNamespace(**known, rows_per_source=None)
+    return SecureSites(way, warned.append), warned
+
+
+@pytest.mark.parametrize("wanted", [{"colluding": 4}, {"colluding": 10**9}, {"min_honest": 5}])
+def test_a_hospital_that_wants_more_others_than_there_are_stops_nobody_else(
+    sites: Sites, wanted: dict[str, int]
+) -> None:
+    roster = Roster(tuple(sites._card(name) for name in NAMES)).digest
+    way, warned = told(sites, rules=SecureRules(**{"colluding": 1, "roster": roster, **wanted}))
+    assert list(way.names) == ["h0", "h1", "h2", "h4"]
+    assert SecurePanel(way, Secure()).noise.honest == 3
+    assert [text.split()[0] for text in warned] == ["h3"]
+
+
+def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(sites: Sites) -> None:
+    way, warned = told(sites, rows_per_person=1000)
+    assert way.rows_per_person == 1000
+    [text] = warned
+    assert text.startswith("h3 lets 1000 rows of a person count, most sites 1")
+    assert told(sites)[1] == []
+
+
+# --- the noise that is in a total, and the noise that is told -------------------------------------
+
+
+@pytest.mark.parametrize("rows_per_person", [1, 3])
+def test_the_variance_that_is_told_is_that_of_the_noise_in_the_total(rows_per_person: int) -> None:
+    """End to end, with one site absent: 500 numbers, so within a tenth or so of it."""
+    rng = np.random.default_rng(0)
+    sources = []
+    for i in range(6):
+        person = {} if rows_per_person == 1 else {"person": [f"p{j // 4}" for j in range(30)]}
+        logits, labels = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+        scores = privcal.Scores(logits=logits, labels=labels, **person)
+        policy = Policy(epsilon=1e5, rows_per_person=rows_per_person)
+        sources.append(privcal.Source(scores, policy, name=f"s{i:02d}", ledger=None))
+    noise = []
+    for run in range(5):
+        panel = SecurePanel(OddWay(sources, share=only("s03", then=gone)), Secure(alone=2))
+        asked = Question.of(CellHistogram(50), 0.5, f"campaign {run}")
+        assert panel.refusals([asked]) == {}
+        total = panel.total(panel.names, asked)
+        assert len(total.sources) == 5
+        exact = sum(s._exact(asked.query) for s in sources if s.name in total.sources) / GRID
+        noise.append((total.average - exact / 5) / math.sqrt(total.variance))
+    assert np.mean(np.square(noise)) == pytest.approx(1.0, abs=0.45)
