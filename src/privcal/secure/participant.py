@@ -52,6 +52,7 @@ from privcal.crypto.canonical import from_base64
 from privcal.crypto.sealing import SUITES, check_public_key
 from privcal.crypto.signatures import check_signing
 from privcal.errors import InputError, Refused
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import MAX_ROWS, SecureRules
 from privcal.privacy.sharing import PRIME, split
 from privcal.question import Question, check_name
@@ -129,6 +130,9 @@ class Participant:
     rules
         What is wanted of secure sums beside what the policy in the ledger says of them (`secure` of
         `Policy`). Where neither says anything, all are refused.
+    beside
+        Other ledgers with which these keys are used. Which of them a question goes to is for the
+        owner's settings to say, and these may change: what one of them opened stays opened.
 
     Examples
     --------
@@ -151,14 +155,20 @@ class Participant:
     """
 
     def __init__(
-        self, name: str, source: Source, keys: Keys, members: Members, rules: SecureRules | None
+        self,
+        name: str,
+        source: Source,
+        keys: Keys,
+        members: Members,
+        rules: SecureRules | None,
+        beside: Sequence[Ledger] = (),
     ) -> None:
         members = Members(dict(members.by_name))  # our own copy, and so our own digest
         held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
         if len(set(held)) < len(held):
             raise InputError("two members of the roster have a key in common")
         self.name, self.source, self.rules = name, source, rules
-        self._keys, self._members = keys, members
+        self._keys, self._members, self._beside = keys, members, beside
         self._known = members.by_name.get(name) == member(keys)
 
     def offer(self, terms: Terms, questions: Sequence[Question], asker: str) -> str | None:
@@ -226,8 +236,12 @@ class Participant:
                 raise Refused("bad_request")
             return [sum(column) % PRIME for column in zip(*rows, strict=True)]
 
-        names = canonical.write([_OPENING, terms.digest, [dealer for dealer, _ in given]])
-        digest = hashlib.sha256(names.encode("ascii")).hexdigest()
+        names = canonical.write([_OPENING, [dealer for dealer, _ in given]])
+        digest = f"{terms.digest} {hashlib.sha256(names.encode('ascii')).hexdigest()}"
+        for ledger in self._beside:
+            before = ledger.opening(terms.question, asker) or digest
+            if before != digest and before.startswith(terms.digest):
+                raise Refused("opened")
         return self.source.ledger.open_once(terms.question, asker, digest, total)
 
     def _own_copy(self, terms: Terms, asker: str) -> Terms:
