@@ -444,6 +444,19 @@ def test_the_set_that_was_to_be_opened_stays_though_another_site_comes_back(tmp_
     assert [source.spent for source in sources] == spent_before
 
 
+def test_why_the_others_are_not_in_the_set_is_known_when_it_goes_on(tmp_path: Path) -> None:
+    sources = make_sources(10)
+    way = OddWay(sources, open=lambda *_: GONE)
+    bad = {name: unopenable(way, "s05", name) for name in ("s01", "s02")}
+    way.changes["share"] = dealing("s05", bad)
+    with pytest.raises(Unfinished):
+        ask(panel(way, Campaign.start(tmp_path / "record", {"campaign": "spring"})))
+    total, steps = ask(panel(LocalWay(sources), Campaign.resume(tmp_path / "record")))
+    assert left(steps) == {"s05": "boxes"}
+    assert "s05" in charged(steps)
+    assert len(total.sources) == 9
+
+
 def test_a_set_of_which_one_is_away_waits_for_it(tmp_path: Path) -> None:
     sources = make_sources(5)
     record = Campaign.start(tmp_path / "record", {"campaign": "spring"})
