@@ -48,6 +48,7 @@ from privcal.panels import LocalPanel, Panel
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
+from privcal.privacy.policy import Policy
 from privcal.question import check_asker, check_campaign
 from privcal.scores import Scores
 from privcal.secure import need_cryptography
@@ -360,6 +361,8 @@ def calibrate(
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
+        if new_ledger and secure is not None:
+            _check_new_rules(secure, policy)
         sources = open_sources(
             files,
             source_column=source_column,
@@ -445,6 +448,16 @@ class _Asked:
     @property
     def local(self) -> bool:
         return self.max_rows is None
+
+
+def _check_new_rules(secure: Secure, policy: Path | None) -> None:
+    """Rules without a word of secure sums let everybody else together learn ε, and no more."""
+    told = None if policy is None else Policy.load(policy).secure
+    if told is None and secure.alone != 1:
+        raise InputError(
+            "new ledgers let answers go into secure sums where their policy says so: give --policy a "
+            "file with [secure] and how many sources may be colluding in it"
+        )
 
 
 def _check_who(federation: Path | None, files: list[Path], owned: bool, distant: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from privcal.cli.console import show, table
 from privcal.cli.options import Json, SiteFolder
-from privcal.errors import InputError
+from privcal.errors import InputError, Refused
 
 if TYPE_CHECKING:
     from privcal.federation.shared.roster import Changes, Roster
@@ -88,8 +89,11 @@ def rotate(folder: SiteFolder, as_json: Json = False) -> None:
     """
     from privcal.federation.site.keys import rotate as renew
     from privcal.federation.site.roster import own_card
+    from privcal.federation.site.settings import Site
 
     renew(folder)
+    with suppress(InputError, Refused):  # not set up yet, or a ledger is missing: later, then
+        Site.load(folder).bind_keys()
     card = own_card(folder)
     show(
         as_json,

@@ -327,6 +327,12 @@ class Ledger:
             shown = self._opened(question, asker, digest, numbers())
         return shown
 
+    def opening(self, question: Question, asker: str) -> str | None:
+        """The digest with which a secure sum about a question of `asker` was opened; None: it was not."""
+        with self._changing() as db:  # with its mark: a copy from before it must not say no
+            row = chain.find_opening(db, question, asker)
+            return None if row is None else str(row["digest"])
+
     @overload
     def _opened(self, question: Question, asker: str, digest: str) -> list[int] | None: ...
     @overload

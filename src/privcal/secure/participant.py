@@ -52,6 +52,7 @@ from privcal.crypto.canonical import from_base64
 from privcal.crypto.sealing import SUITES, check_public_key
 from privcal.crypto.signatures import check_signing
 from privcal.errors import InputError, Refused
+from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import MAX_ROWS, SecureRules
 from privcal.privacy.sharing import PRIME, split
 from privcal.question import Question, check_name
@@ -129,17 +130,45 @@ class Participant:
     rules
         What is wanted of secure sums beside what the policy in the ledger says of them (`secure` of
         `Policy`). Where neither says anything, all are refused.
+    beside
+        Other ledgers with which these keys are used. Which of them a question goes to is for the
+        owner's settings to say, and these may change: what one of them opened stays opened.
+
+    Examples
+    --------
+    >>> from privcal import Policy, Scores
+    >>> from privcal.queries import Gap
+    >>> from privcal.secure.keys import local_keys
+    >>> rows, names = Scores(probabilities=[[0.8, 0.2]], labels=[0]), ("a", "b", "c")
+    >>> policy = Policy(secure=SecureRules(colluding=0))
+    >>> sources = {name: Source(rows, policy, ledger=None) for name in names}
+    >>> keys = {name: local_keys(sources[name].ledger) for name in names}
+    >>> members = Members({name: member(keys[name]) for name in names})
+    >>> sites = [Participant(n, sources[n], keys[n], members, None) for n in names]
+    >>> question = Question.of(Gap(), 0.1, "spring")
+    >>> terms = Terms(question, "acme", names, 0, 3, 10, 1, members.digest)
+    >>> boxes = {site.name: site.share(terms, "acme").boxes["a"] for site in sites}
+    >>> sites[0].check(terms, "acme", boxes)
+    ()
+    >>> sites[0].open(terms, "acme", boxes) == sites[0].open(terms, "acme", boxes)
+    True
     """
 
     def __init__(
-        self, name: str, source: Source, keys: Keys, members: Members, rules: SecureRules | None
+        self,
+        name: str,
+        source: Source,
+        keys: Keys,
+        members: Members,
+        rules: SecureRules | None,
+        beside: Sequence[Ledger] = (),
     ) -> None:
         members = Members(dict(members.by_name))  # our own copy, and so our own digest
         held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
         if len(set(held)) < len(held):
             raise InputError("two members of the roster have a key in common")
         self.name, self.source, self.rules = name, source, rules
-        self._keys, self._members = keys, members
+        self._keys, self._members, self._beside = keys, members, beside
         self._known = members.by_name.get(name) == member(keys)
 
     def offer(self, terms: Terms, questions: Sequence[Question], asker: str) -> str | None:
@@ -150,7 +179,6 @@ class Participant:
         """
         try:
             terms = self._own_copy(terms, asker)
-            self._check_keys(terms)
             self.source.agree(terms, asker, self.rules)
         except Refused as refused:
             return refused.code
@@ -167,7 +195,6 @@ class Participant:
             With a code; nothing was charged, unless it is `unavailable` or `lost`.
         """
         terms = self._own_copy(terms, asker)
-        self._check_keys(terms)
 
         def deal(values: list[int]) -> str:
             rows = split(values, terms.threshold, len(terms.sites))
@@ -209,8 +236,12 @@ class Participant:
                 raise Refused("bad_request")
             return [sum(column) % PRIME for column in zip(*rows, strict=True)]
 
-        names = canonical.write([_OPENING, terms.digest, [dealer for dealer, _ in given]])
-        digest = hashlib.sha256(names.encode("ascii")).hexdigest()
+        names = canonical.write([_OPENING, [dealer for dealer, _ in given]])
+        digest = f"{terms.digest} {hashlib.sha256(names.encode('ascii')).hexdigest()}"
+        for ledger in self._beside:
+            before = ledger.opening(terms.question, asker) or digest
+            if before != digest and before.startswith(terms.digest):
+                raise Refused("opened")
         return self.source.ledger.open_once(terms.question, asker, digest, total)
 
     def _own_copy(self, terms: Terms, asker: str) -> Terms:
@@ -228,12 +259,9 @@ class Participant:
         group = self._members.grouped(terms.groups)
         if any(group[site] != terms.group for site in terms.sites):
             raise Refused("terms")
-        return terms
-
-    def _check_keys(self, terms: Terms) -> None:
-        """Refused where nothing can be sealed for a site: that must be known before the charge."""
         if not all(_sound(self._members.by_name[site]) for site in terms.sites):
-            raise Refused("roster")
+            raise Refused("roster")  # now, while it costs nothing
+        return terms
 
     def _given(self, terms: Terms, boxes: Mapping[str, Box]) -> list[tuple[str, Any]]:
         """The boxes by their dealers' names, sorted; Refused unless all of these are asked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from statistics import median_low
 from typing import TypeVar
 
 from privcal.crypto.sealing import SealingKey
@@ -39,7 +40,14 @@ class SecureSites:
                 told[name] = sites.told[name]
         self.names: Sequence[str] = list(told)
         self.rows_per_source = sites.rows_per_source
-        self.rows_per_person = max((reply.rows_per_person for reply in told.values()), default=1)
+        counted = {name: reply.rows_per_person for name, reply in told.items()}
+        self.rows_per_person = max(counted.values(), default=1)
+        usual = median_low(counted.values()) if counted else 1
+        for name in (name for name, rows in counted.items() if rows > usual):
+            warn(
+                f"{name} lets {counted[name]} rows of a person count, most sites {usual}: the noise of "
+                "the whole sum goes by the largest number, so it is as many times as much"
+            )
         wanted = [replace(reply.rules, roster=None) for reply in told.values() if reply.rules]
         self.rules = reduce(SecureRules.narrowed, wanted) if wanted else None
 
@@ -54,6 +62,12 @@ class SecureSites:
             return (
                 "goes by another roster than yours: compare its digest with the owner, who takes yours "
                 "with privcal site roster accept"
+            )
+        asked = len(self.members.by_name)
+        if max(reply.rules.min_honest, 2) + reply.rules.colluding > asked:
+            return (
+                f"wants {reply.rules.min_honest} honest hospitals beside {reply.rules.colluding} that "
+                f"may collude, and the roster has {asked} in all"
             )
         return None
 

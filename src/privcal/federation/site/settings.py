@@ -159,6 +159,15 @@ class Site:
                 return population
         raise Refused("model")
 
+    def bind_keys(self) -> SiteKeys:
+        """The site's keys; the sealing key goes with the ledgers that the site has now (`keys.bind`).
+
+        Refused where one of these is missing. This is done as soon as there are keys, not when they
+        are first used: a copy of them from before that would go with whatever ledger it finds.
+        """
+        generations = {Ledger(population.ledger).generation for population in self.populations}
+        return keys.bind(self.folder, generations)
+
 
 def _population(row: dict[str, Any], local: Path, where: str) -> Population:
     _only(row, ("data", "ledger", "model", "max_rows", "scoring"), f"{where} [[populations]]")
@@ -239,7 +248,7 @@ def init(
     if not has_keys:
         SiteKeys.make(folder)
     _write(settings, head + text)
-    return Site.load(folder)
+    return _bound(folder)
 
 
 def add(
@@ -279,7 +288,14 @@ def add(
     given = _Given(data, policy, person, model, max_rows, scoring, attach_to, warn, progress)
     text = _settings_of(site.folder, ledger, given)
     _write(local / SETTINGS, (local / SETTINGS).read_text("utf-8") + text)
-    return Site.load(folder)
+    return _bound(folder)
+
+
+def _bound(folder: str | Path) -> Site:
+    """The site as it is set up now, its keys bound to its ledgers."""
+    site = Site.load(folder)
+    site.bind_keys()
+    return site
 
 
 @dataclass(frozen=True)

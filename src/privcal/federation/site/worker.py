@@ -20,7 +20,7 @@ from privcal.errors import InputError, Refused
 from privcal.federation.shared.messages import Reply, Request, read_request
 from privcal.federation.shared.roster import roster_path, stored_roster
 from privcal.federation.site import log
-from privcal.federation.site.keys import LOST, SiteKeys, bind
+from privcal.federation.site.keys import LOST
 from privcal.federation.site.settings import Site
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import SecureRules
@@ -79,18 +79,15 @@ def _in_a_sum(site: Site, asker: str, request: Request, terms: Terms) -> Reply:
 
 def _participant(site: Site, model: str | None) -> Participant:
     """The site with its keys and its roster; Refused where it takes no part in secure sums."""
-    source = site.population(model).source(site.name)
+    population = site.population(model)
+    source = population.source(site.name)
     if source.policy.secure is None:
         raise Refused("terms")
-    keys = bind(site.folder, generations(site))
+    keys = site.bind_keys()
     if keys.lost:
         raise Refused("roster") from InputError(LOST)
-    return Participant(site.name, source, keys, _members(site), None)
-
-
-def generations(site: Site) -> set[str]:
-    """Those of the ledgers that the site has now; Refused where one is missing."""
-    return {Ledger(population.ledger).generation for population in site.populations}
+    others = [Ledger(other.ledger) for other in site.populations if other != population]
+    return Participant(site.name, source, keys, _members(site), None, others)
 
 
 def _members(site: Site) -> Members:
@@ -122,8 +119,7 @@ def _load(folder: Path) -> None:
     import opendp.measurements  # noqa: F401
 
     with contextlib.suppress(InputError, ImportError, Refused):  # said to whoever asks
-        if SiteKeys.load(folder).ledgers:  # where one was restored, the sealing key goes now
-            bind(folder, generations(Site.load(folder)))
+        Site.load(folder).bind_keys()  # where one was restored, the sealing key goes now
     with contextlib.suppress(InputError, ImportError):
         if any(population.scoring for population in Site.load(folder).populations):
             import onnxruntime  # noqa: F401

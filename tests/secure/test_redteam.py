@@ -1,0 +1,228 @@
+"""What careless owners, odd hospitals and clever calibrators bring about between the parts.
+
+Each part keeps its promise by itself. Here they are put together in ways that nobody meant: settings
+changed between two messages, keys and ledgers from different backups, rules that cannot be met.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privcal
+
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
+
+from privcal.crypto.sealing import SealingKey
+from privcal.federation.calibrator.secure import SecureSites
+from privcal.federation.shared.messages import Reply, Request
+from privcal.federation.shared.roster import Card, Roster, roster_path
+from privcal.federation.site import settings, worker
+from privcal.federation.site.keys import SiteKeys
+from privcal.federation.site.settings import Site
+from privcal.privacy.ledger import Ledger
+from privcal.privacy.policy import Policy, SecureRules
+from privcal.queries import GRID, CellHistogram
+from privcal.question import Question
+from privcal.secure.panel import Secure, SecurePanel
+from privcal.secure.participant import Dealt, read_dealt
+from privcal.secure.terms import Terms, threshold
+from tests.support.odd_way import OddWay, gone, only
+
+EVE = "eve@lab.org"
+NAMES = tuple(f"h{n}" for n in range(5))
+SEAL = SealingKey.make("x25519").public
+
+
+def write_rows(path: Path, count: int) -> Path:
+    logits = np.tile(np.array([[9.0, -9.0]], np.float32), (count, 1))
+    np.savez(path, logits=logits, labels=np.zeros(count, np.int64))
+    return path
+
+
+class Sites:
+    """Folders of sites with settings, keys, ledgers and a roster; asked without a network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for n, name in enumerate(NAMES):
+            (folder / name / "local").mkdir(parents=True)
+            rows = write_rows(folder / f"{name}.npz", 2**n)
+            policy = Policy(epsilon=100.0, secure=SecureRules(colluding=1))
+            settings.init(folder / name, rows, policy)
+        self.accept()
+
+    def accept(self) -> None:
+        """Every owner accepts the roster of the keys that are there now."""
+        cards = [self._card(name) for name in NAMES]
+        for name in NAMES:
+            Roster(tuple(cards)).save(roster_path(self.folder / name))
+
+    def _card(self, name: str) -> Card:
+        keys = SiteKeys.load(self.folder / name)
+        facts = (name, keys.public, keys.sealing_public, keys.made, "no certificate")
+        return Card.make(facts, keys.sign, lambda text: "nobody vouches")
+
+    def terms(self, campaign: str, model: str | None = None) -> Terms:
+        asked = Question.of(CellHistogram(1), 1.0, campaign, model=model)
+        cards = tuple(self._card(name) for name in NAMES)
+        t = threshold(len(NAMES), 1)
+        return Terms(asked, EVE, NAMES, 1, t, 10, 1, Roster(cards).digest)
+
+    def ask(self, name: str, kind: str, terms: Terms, boxes: Any = None) -> Reply:
+        sites = NAMES if boxes is None else (name,)
+        facts = kind, terms.question.campaign, (), sites, SEAL, int(time.time())
+        request = Request(*facts, terms=terms, boxes=boxes or {})
+        return worker.safely(self.folder / name, EVE, request)
+
+    def share(self, terms: Terms) -> dict[str, Dealt]:
+        return {n: read_dealt(self.ask(n, "share", terms).dealt, terms) for n in NAMES}
+
+    def open(
+        self, name: str, terms: Terms, dealt: dict[str, Dealt], chosen: Iterable[str]
+    ) -> Reply:
+        return self.ask(name, "open", terms, {d: dealt[d].boxes[name] for d in chosen})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "sites"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVCAL_MARKS", str(folder / "marks.db"))
+        Sites(folder)
+    return folder
+
+
+@pytest.fixture
+def sites(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As they were set up, in the same place: a ledger knows where it is."""
+    monkeypatch.setenv("PRIVCAL_MARKS", str(made / "marks.db"))
+    shutil.copytree(made, tmp_path / "kept", symlinks=True)
+    again = object.__new__(Sites)
+    again.folder = made
+    yield again
+    shutil.rmtree(made)
+    shutil.move(tmp_path / "kept", made)
+
+
+# --- settings that change between two openings ------------------------------------------------
+
+
+def test_a_site_that_answers_about_another_model_from_new_data_opens_no_second_set(
+    sites: Sites,
+) -> None:
+    """It had one ledger for whichever model is asked about; what that opened must stay opened."""
+    terms = sites.terms("spring", model="new")
+    dealt = sites.share(terms)
+    assert sites.open("h1", terms, dealt, NAMES).sums is not None
+    path = sites.folder / "h1" / "local" / settings.SETTINGS
+    path.write_text(path.read_text() + 'model = "old"\n')
+    rows = write_rows(sites.folder / "more.npz", 7)
+    policy = Policy(epsilon=100.0, secure=SecureRules(colluding=1))
+    settings.add(sites.folder / "h1", rows, policy, model="new")
+    assert sites.open("h1", terms, dealt, NAMES[:4]).refused == "opened"
+    assert sites.open("h1", terms, dealt, NAMES).sums is not None
+
+
+def test_a_site_whose_owner_swaps_two_ledgers_opens_no_second_set(sites: Sites) -> None:
+    path = sites.folder / "h1" / "local" / settings.SETTINGS
+    path.write_text(path.read_text() + 'model = "old"\n')
+    rows = write_rows(sites.folder / "more.npz", 7)
+    policy = Policy(epsilon=100.0, secure=SecureRules(colluding=1))
+    settings.add(sites.folder / "h1", rows, policy, model="new")
+    terms = sites.terms("spring", model="new")
+    dealt = sites.share(terms)
+    assert sites.open("h1", terms, dealt, NAMES).sums is not None
+    text = path.read_text()
+    path.write_text(text.replace('"old"', '"x"').replace('"new"', '"old"').replace('"x"', '"new"'))
+    assert sites.open("h1", terms, dealt, NAMES[:4]).refused == "opened"
+
+
+# --- keys from another backup than the ledger ---------------------------------------------------
+
+
+def test_a_key_from_a_backup_of_before_it_was_used_opens_nothing_after_a_restore(
+    sites: Sites, tmp_path: Path
+) -> None:
+    """The whole folder of a site comes back from a copy that was made when it had been set up."""
+    folder = sites.folder / "h1"
+    shutil.copytree(folder, tmp_path / "backup", symlinks=True)
+    terms = sites.terms("spring")
+    dealt = sites.share(terms)
+    assert sites.open("h1", terms, dealt, NAMES).sums is not None
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder, symlinks=True)
+    Ledger(folder / "local" / settings.LEDGER).reconcile()  # before anybody asks it again
+    assert sites.open("h1", terms, dealt, NAMES[:4]).refused == "roster"
+    assert SiteKeys.load(folder).lost
+
+
+# --- hospitals that want what nobody can give ---------------------------------------------------
+
+
+def told(sites: Sites, **odd: Any) -> tuple[SecureSites, list[str]]:
+    """The way of a calibrator to whom h3 says something odd of what it wants."""
+    cards = tuple(sites._card(name) for name in NAMES)
+    members, warned = Roster(cards).members, list[str]()
+    usual: dict[str, Any] = {"rules": SecureRules(1, members.digest), "rows_per_person": 1}
+    replies = {name: Reply(accepted=True, **usual) for name in NAMES}
+    replies["h3"] = replace(replies["h3"], **odd)
+    known = {"names": NAMES, "asker": EVE, "members": members, "max_rows": 1000, "told": replies}
+    way: Any = SimpleNamespace(**known, rows_per_source=None)
+    return SecureSites(way, warned.append), warned
+
+
+@pytest.mark.parametrize("wanted", [{"colluding": 4}, {"colluding": 10**9}, {"min_honest": 5}])
+def test_a_hospital_that_wants_more_others_than_there_are_stops_nobody_else(
+    sites: Sites, wanted: dict[str, int]
+) -> None:
+    roster = Roster(tuple(sites._card(name) for name in NAMES)).digest
+    way, warned = told(sites, rules=SecureRules(**{"colluding": 1, "roster": roster, **wanted}))
+    assert list(way.names) == ["h0", "h1", "h2", "h4"]
+    assert SecurePanel(way, Secure()).noise.honest == 3
+    assert [text.split()[0] for text in warned] == ["h3"]
+
+
+def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(sites: Sites) -> None:
+    way, warned = told(sites, rows_per_person=1000)
+    assert way.rows_per_person == 1000
+    [text] = warned
+    assert text.startswith("h3 lets 1000 rows of a person count, most sites 1")
+    assert told(sites)[1] == []
+
+
+# --- the noise that is in a total, and the noise that is told -------------------------------------
+
+
+@pytest.mark.parametrize("rows_per_person", [1, 3])
+def test_the_variance_that_is_told_is_that_of_the_noise_in_the_total(rows_per_person: int) -> None:
+    """End to end, with one site absent: 500 numbers, so within a tenth or so of it."""
+    rng = np.random.default_rng(0)
+    sources = []
+    for i in range(6):
+        person = {} if rows_per_person == 1 else {"person": [f"p{j // 4}" for j in range(30)]}
+        logits, labels = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+        scores = privcal.Scores(logits=logits, labels=labels, **person)
+        policy = Policy(epsilon=1e5, rows_per_person=rows_per_person)
+        sources.append(privcal.Source(scores, policy, name=f"s{i:02d}", ledger=None))
+    noise = []
+    for run in range(5):
+        panel = SecurePanel(OddWay(sources, share=only("s03", then=gone)), Secure(alone=2))
+        asked = Question.of(CellHistogram(50), 0.5, f"campaign {run}")
+        assert panel.refusals([asked]) == {}
+        total = panel.total(panel.names, asked)
+        assert len(total.sources) == 5
+        exact = sum(s._exact(asked.query) for s in sources if s.name in total.sources) / GRID
+        noise.append((total.average - exact / 5) / math.sqrt(total.variance))
+    assert np.mean(np.square(noise)) == pytest.approx(1.0, abs=0.45)
