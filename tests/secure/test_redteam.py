@@ -30,7 +30,6 @@ from privcal.federation.shared.messages import Reply, Request
 from privcal.federation.shared.roster import Card, Roster, roster_path
 from privcal.federation.site import settings, worker
 from privcal.federation.site.keys import SiteKeys
-from privcal.federation.site.settings import Site
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy, SecureRules
 from privcal.queries import GRID, CellHistogram
