@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,13 +25,14 @@ pytest.importorskip("cryptography", reason="secure sums need cryptography: privc
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+
 from privcal.crypto.sealing import SealingKey
 from privcal.federation.calibrator.secure import SecureSites
 from privcal.federation.shared.messages import Reply, Request
 from privcal.federation.shared.roster import Card, Roster, roster_path
 from privcal.federation.site import settings, worker
 from privcal.federation.site.keys import SiteKeys
-from privcal.federation.site.settings import Site
+from privcal.methods.base import History
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy, SecureRules
 from privcal.queries import GRID, CellHistogram
@@ -38,7 +40,7 @@ from privcal.question import Question
 from privcal.secure.panel import Secure, SecurePanel
 from privcal.secure.participant import Dealt, read_dealt
 from privcal.secure.terms import Terms, threshold
-from tests.support.odd_way import OddWay, gone, only
+from tests.support.odd_way import OddWay, gone, make_sources, only
 
 EVE = "eve@lab.org"
 NAMES = tuple(f"h{n}" for n in range(5))
@@ -226,3 +228,21 @@ def test_the_variance_that_is_told_is_that_of_the_noise_in_the_total(rows_per_pe
         exact = sum(s._exact(asked.query) for s in sources if s.name in total.sources) / GRID
         noise.append((total.average - exact / 5) / math.sqrt(total.variance))
     assert np.mean(np.square(noise)) == pytest.approx(1.0, abs=0.45)
+
+
+def test_a_method_is_told_the_noise_of_the_newest_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the first total are needed for the next one, so that has less noise."""
+    told_of: list[Any] = []
+
+    class Noted(History):
+        def __init__(self, *averages: Any, **facts: Any) -> None:
+            super().__init__(*averages, **facts)
+            told_of.append(self.noise)
+
+    monkeypatch.setattr(sys.modules[privcal.calibrate.__module__], "History", Noted)
+    result = privcal.calibrate(make_sources(6), "acc-t", 1.0, aggregation=Secure(needed=5))
+    newest = {asked.question.round: asked.total for asked in result.rounds}  # the last of each round
+    assert told_of == [total.noise for total in newest.values() if total is not None]
+    assert told_of[-1].honest == 4
+    assert result.noise is not None
+    assert result.noise.honest == 3
