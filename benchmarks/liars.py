@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from unittest import mock
 
@@ -38,6 +38,7 @@ from privcal.queries import GRID, Gap, Hats, Query
 from privcal.question import Question
 from privcal.scores import FloatArray, Scores
 from privcal.secure.terms import usual_colluding, usual_needed
+from privcal.simulate.answers import average_noise
 from privcal.source import Answer
 
 ROWS, EPSILON, DRAWS = 30, 1.0, 10
@@ -294,23 +295,18 @@ def _together(
     way: Way, exact: FloatArray, question: Question, rng: np.random.Generator
 ) -> tuple[FloatArray, int]:
     """The noisy average of these answers (sources, length), and of how many it is."""
-    query, sources = question.query, len(exact)
-    scale = query.sensitivity / question.epsilon
+    query = question.query
     if way.groups == 0:
+        scale = query.sensitivity / question.epsilon
         answers = exact + rng.laplace(scale=scale, size=exact.shape)
         kept = ~implausible([answers], [question])
         return answers[kept].mean(axis=0), int(kept.sum())
-    assert way.law.honest is not None
-    assert way.law.alone is not None
-    averages = []
-    for group in np.array_split(rng.permutation(sources), way.groups):
-        shapes = (len(group) / way.law.honest, 1.0), (len(group), way.law.alone)
-        noise = sum(
-            (rng.gamma(k, size=query.length) - rng.gamma(k, size=query.length)) / multiple
-            for k, multiple in shapes
-        )
-        averages.append((exact[group].sum(axis=0) + scale * noise) / len(group))
-    return np.asarray(np.median(averages, axis=0)), sources
+    ask, one = Ask(query, question.nano_epsilon), replace(way.law, groups=1)
+    averages = [
+        group.mean(axis=0) + average_noise(rng, len(group), ask, (query.length,), one)
+        for group in np.array_split(rng.permutation(exact), way.groups)
+    ]
+    return np.asarray(np.median(averages, axis=0)), len(exact)
 
 
 def _speed() -> None:

@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,12 @@ from benchmarks import report
 from benchmarks.paired import take_turns
 from privcal import Scores, study
 from privcal.kernel import confidence, log_odds
+from privcal.methods.base import Ask
 from privcal.metrics import ece
 from privcal.privacy.epsilon import to_nano
 from privcal.privacy.laws import NoiseLaw
 from privcal.queries import GRID
+from privcal.simulate.answers import average_noise
 from privcal.simulate.archive import Archive, read_archive
 from privcal.simulate.variants import with_public
 from privcal.sketch import SketchReader, evaluate_privately, prior
@@ -413,23 +416,15 @@ def _sketches(
     for _ in range(runs):
         order = rng.permutation(len(scores))
         groups = np.array_split(order[: sources * samples].reshape(sources, samples), law.groups)
+        ask, one = Ask(query, to_nano(epsilon)), replace(law, groups=1)
         parts = [
-            each.take(rows.ravel()).sum(query.length) / GRID
-            + _drawn(law, len(rows), query.length, rng) / epsilon
+            each.take(rows.ravel()).sum(query.length) / GRID / len(rows)
+            + average_noise(rng, len(rows), ask, (query.length,), one)
             for rows in groups
         ]
-        sizes = np.array([[len(rows)] for rows in groups])
-        averages.append(np.median(np.array(parts) / sizes, axis=0))
+        averages.append(np.median(parts, axis=0))
         rest.append(scores.take(np.sort(order[sources * samples :])))
     return np.array(averages), rest
-
-
-def _drawn(law: NoiseLaw, sources: int, numbers: int, rng: np.random.Generator) -> np.ndarray:
-    """The noise in the sum of so many sources at ε = 1."""
-    if law.honest is None or law.alone is None:
-        return np.asarray(rng.laplace(size=(sources, numbers)).sum(axis=0))
-    shares, floors = (rng.gamma(k, size=(2, numbers)) for k in (sources / law.honest, sources))
-    return np.asarray(shares[0] - shares[1] + (floors[0] - floors[1]) / law.alone)
 
 
 def _truth(scores: Scores, reader: SketchReader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -541,7 +541,9 @@ def test_the_owner_sees_what_the_rules_are_and_what_is_reserved(run: Run, tmp_pa
     assert ledger.reserve(asked, "acme", ledger.policy) is None
     assert "reserved now: epsilon 0.4 for campaign spring of acme" in run("ledger", "show", data)[1]
     said = json.loads(run("ledger", "show", data, "--json")[1])
-    assert said["reserved"] == [{"asker": "acme", "campaign": "spring", "epsilon": 0.4}]
+    assert said["reserved"] == [
+        {"asker": "acme", "campaign": "spring", "epsilon": 0.4, "alone": 0.4}
+    ]
     assert said["waiting"] == 0
 
 

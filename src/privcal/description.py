@@ -22,6 +22,7 @@ from privcal.privacy.laws import NoiseLaw
 from privcal.privacy.mechanism import noise_scale
 from privcal.queries import GRID, Query
 from privcal.scores import Scores
+from privcal.secure.panel import Secure, expected
 from privcal.wording import plural
 
 FORMAT = "privcal-description"
@@ -76,6 +77,8 @@ class Description:
     contact: str | None = None
     question: str | None = None
     """The digest of the file that asks, where there is one already."""
+    secure: dict[str, int] | None = None
+    """Where the answers go into secure sums: `colluding`, `honest`, `alone` and `groups` of their terms."""
     questions: str | None = None
     """The digest of its questions, as its asker and `ledger waiting` show it: no fact of its own."""
 
@@ -91,7 +94,10 @@ class Description:
     def facts(self) -> dict[str, Any]:
         """Everything that the digest is of."""
         texts = ("method", "options", "sources", "public", "model", "asker", "campaign")
-        own = {name: getattr(self, name) for name in (*texts, "purpose", "contact", "question")}
+        own = {
+            name: getattr(self, name)
+            for name in (*texts, "purpose", "contact", "question", "secure")
+        }
         known = {name: value for name, value in own.items() if value is not None}
         exact = {name: known[name] for name in ("model", "asker", "campaign") if name in known}
         return {
@@ -127,6 +133,14 @@ class Description:
         for asked in self.asked:
             count = "Once" if asked.times == 1 else f"{asked.times} times"
             noise = asked.noise(self.rows_per_person)
+            if self.secure is not None:
+                said.append(
+                    f"{count}: {asked.query.describe()}. That is {plural(asked.query.length, 'number')}, each with random "
+                    "noise added at the source, cut into pieces of which one alone is a random number, and "
+                    f"sealed, a piece for each source; only the total over all sources is ever opened, for "
+                    f"ε = {from_nano(asked.nano_epsilon):g}."
+                )
+                continue
             said.append(
                 f"{count}: {asked.query.describe()}. That is {plural(asked.query.length, 'number')}, each with random noise of "
                 f"standard deviation {noise:.3g} added at the source, for ε = "
@@ -147,11 +161,30 @@ class Description:
 
     def acceptable(self) -> list[str]:
         """Why an owner may say yes."""
+        if self.secure is not None:
+            return self._acceptable_together(**self.secure)
         return [
             "The noise is added on the owner's own machine, before anything leaves it; nobody else has "
             "to be trusted, not even whoever asks.",
             f"How well it hides any one person: {as_odds(self.epsilon)}. That holds against "
             "anybody, with any other knowledge, for everything that can ever be made of the answers.",
+            *self._protected(),
+        ]
+
+    def _acceptable_together(self, colluding: int, alone: int, **_: int) -> list[str]:
+        return [
+            "The noise is added on the owner's own machine, before anything leaves it; the noise of "
+            "all honest sources together hides each of them in the total.",
+            f"How well that hides any one person from whoever asks, the server and up to {colluding} of the "
+            f"other sources, all working together: {as_odds(self.epsilon)}. It rests on the sealing and on "
+            "sources opening one total for each question, and no other.",
+            f"If more of them work together, or the sealing is broken: {as_odds(alone * self.epsilon)}; that "
+            "rests on nothing but the source's own machine.",
+            *self._protected(),
+        ]
+
+    def _protected(self) -> list[str]:
+        return [
             f"Where the source has person ids, one person with all their rows is protected, of which at "
             f"most {self.rows_per_person} {'counts' if self.rows_per_person == 1 else 'count'}; without "
             "them, one row is.",
@@ -161,8 +194,17 @@ class Description:
 
     def costs(self) -> list[str]:
         """What it costs each source."""
+        alone = (
+            []
+            if self.secure is None
+            else [
+                f"Against all others together ε = {self.secure['alone'] * self.epsilon:g}, which the ledger adds up "
+                "beside it."
+            ]
+        )
         return [
             f"ε = {self.epsilon:g} of each source's budget, whether or not the result is used.",
+            *alone,
             "It adds up with whatever else was answered about the same people, here and at other "
             "sources: somebody in the data of k sources is exposed to k times as much.",
         ]
@@ -179,7 +221,11 @@ class Description:
             lines.append(f"askers = [{_toml(self.asker)}]")
         if self.model is not None:
             lines.append(f"model = {_toml(self.model)}")
-        return "\n".join([*lines, "approve = true"])
+        lines.append("approve = true")
+        if self.secure is not None:
+            lines += ["", "[secure]", "required = true"]
+            lines += [f"{name} = {self.secure[name]}" for name in ("colluding", "alone")]
+        return "\n".join(lines)
 
 
 def describe(
@@ -189,10 +235,19 @@ def describe(
     sources: int = 10,
     rows_per_person: int = 1,
     rows_per_source: float | None = None,
+    aggregation: Secure | None = None,
     **more: str | None,
 ) -> Description:
-    """What a run of `method` will ask; `more` are model, asker, campaign, purpose and contact."""
-    planned = plan(method, nano_epsilon, NoiseLaw(rows_per_person), sources, rows_per_source)
+    """What a run of `method` will ask; `more` are model, asker, campaign, purpose and contact.
+
+    With `aggregation` the answers go into secure sums.
+    """
+    law, secure = NoiseLaw(rows_per_person), None
+    if aggregation is not None:
+        colluding, law = expected(aggregation, sources, rows_per_person)
+        told = {"honest": law.honest, "alone": law.alone, "groups": law.groups}
+        secure = {"colluding": colluding, **{k: v for k, v in told.items() if v is not None}}
+    planned = plan(method, nano_epsilon, law, sources, rows_per_source)
     public = getattr(method, "public", None)
     return Description(
         asked=asked_of([(ask.query, ask.nano_epsilon) for _, _, ask in planned]),
@@ -201,6 +256,7 @@ def describe(
         options=options_of(method),
         sources=sources,
         public=None if public is None else public_facts(public),
+        secure=secure,
         **more,
     )
 

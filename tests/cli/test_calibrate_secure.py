@@ -288,3 +288,40 @@ def test_a_sum_that_nobody_can_have_any_more_leaves_no_record_behind(
     assert "a new one is charged anew" in " ".join(stderr.split())
     assert "come back free" not in stderr
     assert not (tmp_path / "m.json.campaign").exists()
+
+
+def test_what_a_secure_campaign_will_ask_is_described_as_it_is(run: Any, tmp_path: Path) -> None:
+    about = ("campaign", "describe", "--epsilon", 0.2, "--sources", 50, "--asker", "ann@lab.org")
+    code, stdout, _ = run(*about, *SECURE, "--json")
+    assert code == 0
+    said = json.loads(stdout)
+    assert said["secure"] == {"colluding": 10, "honest": 35, "alone": 10, "groups": 1}
+    each = json.loads(run(*about, "--json")[1])
+    assert "secure" not in each
+    assert each["digest"] != said["digest"]
+    other = json.loads(run(*about, *SECURE, "--alone", 5, "--json")[1])
+    assert other["digest"] != said["digest"]
+    code, stdout, _ = run(*about, *SECURE, "--html", tmp_path / "page.html")
+    assert code == 0
+    words = " ".join(stdout.split())
+    assert "only the total over all sources is ever opened, for ε = 0.2" in words
+    assert "the server and up to 10 of the other sources" in words
+    assert "Against all others together ε = 2" in words
+    assert "nobody else has to be trusted" not in words
+    code, _, stderr = run(*about, "--alone", 5)
+    assert (code, "are for --aggregation secure" in stderr) == (2, True)
+
+
+def test_the_policy_of_a_description_allows_what_it_describes() -> None:
+    import tomllib
+
+    from privcal.description import describe
+    from privcal.privacy.policy import Policy
+    from privcal.secure.panel import Secure
+
+    found = describe(privcal.methods.make("sketch"), 2 * 10**8, sources=50, aggregation=Secure())
+    policy = Policy.of(tomllib.loads(found.policy()), "here")
+    assert policy.secure is not None
+    assert (policy.secure.colluding, policy.secure.alone) == (10, 10)
+    assert policy.secure.required
+    assert policy.nano_total_alone == 2 * 10**9

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import privcal
+from privcal.errors import CalibrationError
 from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
@@ -27,9 +29,10 @@ from privcal.federation.site import settings as site
 from privcal.federation.site.keys import SiteKeys
 from privcal.federation.site.log import LOG
 from privcal.federation.site.service import Service
+from privcal.secure.panel import SecurePanel
 from tests.support import federation_parts as parts
 from tests.support import secure_sums as sums
-from tests.support.federation_parts import ANN, question
+from tests.support.federation_parts import ANN, MODEL, question
 from tests.support.secure_sums import (
     agreed,
     boxes_of,
@@ -344,6 +347,40 @@ def test_a_roster_that_changed_between_share_and_open_is_refused(lab: Lab) -> No
         assert replies == dict.fromkeys(NAMES[:4], "roster")
     with lab.way() as way:
         summed(way, agreed(way, NAMES, "changed anew"))
+
+
+def test_a_campaign_that_a_new_roster_ends_says_what_it_cost(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between SHARE and OPEN a hospital makes new keys, and all owners accept the new roster."""
+    check = SecureSites.check
+
+    def meanwhile(way: SecureSites, *given: Any) -> Any:
+        keys.rotate(lab.kits / "site-5")
+        exchange_rosters(lab.kits, NAMES)
+        return check(way, *given)
+
+    monkeypatch.setattr(SecureSites, "check", meanwhile)
+    with lab.way() as way, pytest.raises(CalibrationError) as ended:
+        privcal.calibrate(SecurePanel(way), "histogram-binning", 2.0, campaign="c", model=MODEL)
+    assert "nothing was opened" in str(ended.value)
+    assert ended.value.spent == (2.0,) * len(NAMES)
+    assert set(lab.spent().values()) == {(2 * 10**9, 20 * 10**9)}
+
+
+def test_a_whole_calibration_asks_about_offers_shares_checks_and_opens(lab: Lab) -> None:
+    with lab.way() as way:
+        result = privcal.calibrate(
+            SecurePanel(way), "histogram-binning", sums.EPSILON, campaign="c", model=MODEL
+        )
+    kinds = [request["kind"] for _, request in lab.link.sent]
+    asked = ["about", "offer", "share", "check", "open", "release"]
+    assert kinds == [kind for kind in asked for _ in NAMES]
+    [total] = [asked.total for asked in result.rounds]
+    assert total is not None
+    assert total.sources == NAMES
+    expected = exact(lab.kits, NAMES, total.question)
+    assert total.average == pytest.approx([v / len(NAMES) for v in expected], abs=0.01)
 
 
 def test_a_ledger_copied_back_from_between_share_and_open_is_noticed(

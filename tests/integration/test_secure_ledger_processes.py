@@ -40,7 +40,6 @@ def outcome(ledger: Ledger, digest: str, numbers: list[int]) -> list[int] | str:
         return refused.code
 
 
-@pytest.mark.slow
 def test_killed_at_any_step_a_site_deals_once_and_opens_one_set(tmp_path: Path) -> None:
     """Whatever a killed site has shown of one set, no other set is opened afterwards."""
     Ledger.create(tmp_path / "warm-up.db", POLICY, unit="row").open_once(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import privcal
@@ -24,6 +25,7 @@ import privcal
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
 from privcal import source as source_module
+from privcal.campaign import Campaign
 from privcal.crypto import canonical
 from privcal.errors import InputError
 from privcal.privacy import sharing
@@ -40,6 +42,7 @@ from privcal.secure.boxes import Box, deal_box
 from privcal.secure.keys import local_keys, member
 from privcal.secure.members import Members
 from privcal.secure.terms import Terms
+from tests.conftest import random_scores
 from tests.support.coalition import (
     EVE,
     Federation,
@@ -564,7 +567,7 @@ def test_who_is_with_whom_in_a_group_is_not_for_the_calibrator_to_choose(
 def test_nothing_that_a_calibrator_can_vary_changes_the_groups(seven: Federation) -> None:
     """Only the roster does, and every owner has accepted that."""
     assert seven.members.grouped(3) == Members(
-        dict(reversed(seven.members.by_name.items()))
+        dict(reversed(list(seven.members.by_name.items())))
     ).grouped(3)
     for number in (3, 5, 7):
         sizes = list(seven.members.grouped(number).values())
@@ -989,3 +992,38 @@ def test_no_plain_number_is_left_in_ledgers_logs_or_errors(
     assert not any(map(found, files))
     assert not any(found(text.encode()) for text in seen)
     assert found(f"x {4321 * GRID} y".encode())  # it would be found
+
+
+def test_what_a_calibrator_keeps_of_a_secure_sum_holds_no_single_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    """Map, sketch, page and record of sources on one machine: totals alone, also with noise off."""
+    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
+    answers: list[list[int]] = []
+
+    def exact(total: Any, *_: int) -> list[int]:
+        answers.append([int(v) for v in total])
+        return answers[-1]
+
+    monkeypatch.setattr(source_module, "add_noise_share", exact)
+    files = [tmp_path / f"clinic-{i}.npz" for i in range(6)]
+    for seed, path in enumerate(files):
+        scores = random_scores(20, seed=seed)
+        np.savez(path, logits=scores.outputs.array, labels=scores.labels)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setattr(Campaign, "remove", lambda self: None)  # the record stays, to be looked at
+    outputs = ("--out", kept / "map.json", "--sketch", kept / "s.json", "--html", kept / "p.html")
+    (tmp_path / "policy.toml").write_text("[secure]\ncolluding = 1")
+    asked = ("--method", "sketch", "--aggregation", "secure", "--new-ledger", "--per-row")
+    asked = (*asked, "--policy", str(tmp_path / "policy.toml"))
+    code, out, err = run("calibrate", *files, *asked, *outputs)
+    assert code == 0, err
+    texts = [f.read_text("utf-8") for f in kept.rglob("*") if f.is_file()] + [out, err]
+    assert len(texts) >= 6
+    totals = {sum(column) / GRID for column in zip(*answers, strict=True)}
+    single = {v / GRID for row in answers for v in row if v} - totals  # one alone is the total
+    assert len(single) > 12
+    told = {float(number) for text in texts for number in re.findall(r"\d+\.\d{4,}", text)}
+    assert totals & told
+    assert not single & told

@@ -182,6 +182,9 @@ GARBAGE: dict[str, Callable[[Any], Any]] = {
     "boxes exchanged": lambda dealt: replace(
         dealt, boxes={**dealt.boxes, "s00": dealt.boxes["s01"], "s01": dealt.boxes["s00"]}
     ),
+    "one badly signed": lambda dealt: replace(
+        dealt, boxes={**dealt.boxes, "s00": (dealt.boxes["s00"][0], dealt.boxes["s01"][1])}
+    ),
     "no text": lambda dealt: replace(dealt, boxes=dict.fromkeys(dealt.boxes, (b"", None))),
     "no pair": lambda dealt: replace(dealt, boxes=dict.fromkeys(dealt.boxes, "")),
     "no mapping": lambda dealt: replace(dealt, boxes=7),
@@ -428,17 +431,32 @@ def test_a_calibrator_that_was_killed_goes_on_to_the_total_free_of_charge(
 
 
 def test_the_set_that_was_to_be_opened_stays_though_another_site_comes_back(tmp_path: Path) -> None:
+    class Without(OddWay):
+        def share(self, terms: Terms, names: Any) -> Any:
+            return super().share(terms, [name for name in names if name != "s03"])
+
     sources = make_sources(10)
     record = Campaign.start(tmp_path / "record", {"campaign": "spring"})
-    way = OddWay(sources, share=only("s03", then=gone), open=lambda *_: GONE)
     with pytest.raises(Unfinished):
-        ask(panel(way, record))
-    spent_before = [source.spent for source in sources]
+        ask(panel(Without(sources, open=lambda *_: GONE), record))
     total, steps = ask(panel(LocalWay(sources), Campaign.resume(tmp_path / "record")))
     assert "s03" not in total.sources
     assert len(total.sources) == 9
     assert left(steps) == {"s03": "absent"}
-    assert [source.spent for source in sources] == spent_before
+    assert sources[3].spent == 0  # it is not charged for what cannot be used
+
+
+def test_why_the_others_are_not_in_the_set_is_known_when_it_goes_on(tmp_path: Path) -> None:
+    sources = make_sources(10)
+    way = OddWay(sources, open=lambda *_: GONE)
+    bad = {name: unopenable(way, "s05", name) for name in ("s01", "s02")}
+    way.changes["share"] = dealing("s05", bad)
+    with pytest.raises(Unfinished):
+        ask(panel(way, Campaign.start(tmp_path / "record", {"campaign": "spring"})))
+    total, steps = ask(panel(LocalWay(sources), Campaign.resume(tmp_path / "record")))
+    assert left(steps) == {"s05": "boxes"}
+    assert "s05" in charged(steps)
+    assert len(total.sources) == 9
 
 
 def test_a_set_of_which_one_is_away_waits_for_it(tmp_path: Path) -> None:

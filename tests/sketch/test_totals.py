@@ -21,6 +21,7 @@ from privcal.methods.base import Answered, Batch, History
 from privcal.privacy.laws import NoiseLaw
 from privcal.queries import GRID, Hats
 from privcal.question import Question
+from privcal.secure.panel import Secure
 from privcal.sketch import Sketch, SketchAnswer, SketchReader, SketchTotal, merge
 from privcal.totals import Part, Total
 from tests.sketch.test_model import MODELS, alone, coverage, simulate
@@ -412,6 +413,20 @@ def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: 
     ):
         code, _, stderr = run(*command)
         assert code == 0, stderr
+
+
+def test_a_secure_calibration_in_groups_leaves_a_sketch_of_their_median(tmp_path: Path) -> None:
+    given = Secure(groups=3)
+    result = privcal.calibrate(sources(60, rows=10), "sketch", 0.5, aggregation=given)
+    assert result.sketch is not None
+    result.sketch.save(tmp_path / "s.json")
+    again = Sketch.load(tmp_path / "s.json")
+    assert again == result.sketch
+    assert again.fit().map.log_odds == result.map.log_odds
+    [opened] = again.totals
+    assert [len(part.sources) for part in opened.parts] == [20, 20, 20]
+    middle = np.sort([np.array(part.values) / 20 for part in opened.parts], axis=0)[1]
+    assert again.average.tolist() == middle.tolist()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from privcal.simulate.variants import Variant, with_public
 from privcal.study.grids import aggregated, read_grid, variants
 from privcal.study.paper.claims import claims_of
 from privcal.study.paper.reported import METHODS, PRIVATE
-from privcal.study.show.explorer import of_study
+from privcal.study.show.explorer import chart_of, of_study
 from privcal.study.show.report import write
 from privcal.study.show.styles import styles
 from privcal.study.show.tables import overall
@@ -132,8 +132,14 @@ def test_tables_figures_and_page_show_both(tmp_path: Path, grid: str) -> None:
     document = of_study(results)
     assert [m["name"] for m in document["methods"]] == names
     assert len({(m["look"], m["dashed"], m["dotted"]) for m in document["methods"]}) == 4
+    drawn = chart_of(document, 0, "epsilon", "ece").series
+    assert [series.dotted for series in drawn] == ["secure" in name for name in names]
     page = write(results, out / "report.html").read_text("utf-8")
     assert "All sources answer here." in page
+    assert page.count('class="series line look4 dashed dotted"') == page.count(
+        'class="series line look4 dotted"'
+    )
+    assert 'class="series line look4 dotted"' in page
     kept = pl.read_parquet(out / "trials.parquet")
     assert set(kept["aggregation"]) == {"each", "secure"}
 

@@ -48,6 +48,7 @@ from privcal.panels import LocalPanel, Panel
 from privcal.plausible import MAX_SITE_ROWS
 from privcal.plots import check_picture
 from privcal.privacy.epsilon import to_nano
+from privcal.privacy.policy import Policy
 from privcal.question import check_asker, check_campaign
 from privcal.scores import Scores
 from privcal.secure import need_cryptography
@@ -293,7 +294,9 @@ def calibrate(
     `privcal calibrate --answers answers/*.json --out map.json`
     """
     files = source or []
-    secure = _secure(aggregation, colluding, needed, alone, groups, answers, rehearse)
+    secure = secure_options(aggregation, colluding, needed, alone, groups)
+    if secure is not None:
+        _check_secure(answers, rehearse, rows_per_person)
     if answers and not rehearse:
         if out is None:
             raise InputError(NO_OUT)
@@ -305,11 +308,6 @@ def calibrate(
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
     _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
-    if secure is not None and rows_per_person != 1:
-        raise InputError(
-            "in secure sums the sites tell how many rows of a person count: leave out "
-            "--rows-per-person"
-        )
     check_files(method, public=public, sketch=sketch, plot=plot)
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
@@ -363,6 +361,8 @@ def calibrate(
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
+        if new_ledger and secure is not None:
+            _check_new_rules(secure, policy)
         sources = open_sources(
             files,
             source_column=source_column,
@@ -450,6 +450,16 @@ class _Asked:
         return self.max_rows is None
 
 
+def _check_new_rules(secure: Secure, policy: Path | None) -> None:
+    """Rules without a word of secure sums let everybody else together learn ε, and no more."""
+    told = None if policy is None else Policy.load(policy).secure
+    if told is None and secure.alone != 1:
+        raise InputError(
+            "new ledgers let answers go into secure sums where their policy says so: give --policy a "
+            "file with [secure] and how many sources may be colluding in it"
+        )
+
+
 def _check_who(federation: Path | None, files: list[Path], owned: bool, distant: bool) -> None:
     """`owned` and `distant`: whether options were given that are for the one or the other."""
     if federation is None:
@@ -466,24 +476,21 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
     need_flare()
 
 
-def _secure(
-    aggregation: str,
-    colluding: int | None,
-    needed: int | None,
-    alone: int | None,
-    groups: int,
-    answers: bool,
-    rehearse: bool,
+def secure_options(
+    aggregation: str, colluding: int | None, needed: int | None, alone: int | None, groups: int
 ) -> Secure | None:
     """What is said of secure sums; None where each source answers by itself."""
     one_of("--aggregation", aggregation, AGGREGATIONS)
     said = Secure(colluding, needed, alone, groups)
-    if aggregation == "each":
-        if said != Secure():
-            raise InputError(
-                "--colluding, --needed, --alone and --groups are for --aggregation secure"
-            )
-        return None
+    if aggregation == "secure":
+        return said
+    if said != Secure():
+        raise InputError("--colluding, --needed, --alone and --groups are for --aggregation secure")
+    return None
+
+
+def _check_secure(answers: bool, rehearse: bool, rows_per_person: int) -> None:
+    """An InputError where secure sums cannot be asked for as it is wanted."""
     if answers:
         raise InputError(
             "answers by mail come from one source each: secure sums are for sources of your own, or "
@@ -493,8 +500,11 @@ def _secure(
         raise InputError(
             "a rehearsal asks each source by itself: leave out --aggregation (privcal study compares both)"
         )
+    if rows_per_person != 1:
+        raise InputError(
+            "in secure sums the sites tell how many rows of a person count: leave out --rows-per-person"
+        )
     need_cryptography()
-    return said
 
 
 def _check_rehearsal(federation: Path | None, *kept: object) -> None:

@@ -10,16 +10,22 @@ from rich.text import Text
 
 from privcal import default, pages
 from privcal.cli.calibrate import (
+    Aggregation,
+    Alone,
     CampaignName,
+    Colluding,
     Epsilon,
     Event,
+    Groups,
     MethodName,
     MethodOptions,
     Model,
+    Needed,
     PublicRows,
     RowsPerSource,
     check_files,
     make_method,
+    secure_options,
 )
 from privcal.cli.console import show
 from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page, options_given
@@ -58,6 +64,11 @@ def describe(
     ] = 1,
     purpose: Annotated[str | None, typer.Option(help="What for, in a sentence or two.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom owners can ask.")] = None,
+    aggregation: Aggregation = "each",
+    colluding: Colluding = None,
+    needed: Needed = None,
+    alone: Alone = None,
+    groups: Groups = 1,
     public: PublicRows = None,
     event: Event = None,
     rows_per_source: RowsPerSource = None,
@@ -74,6 +85,8 @@ def describe(
     Examples:
 
     `privcal campaign describe --epsilon 1 --sources 30 --asker ann@lab.org --event 1`
+
+    `privcal campaign describe --epsilon 0.2 --sources 50 --aggregation secure --asker ann@lab.org`
 
     `privcal campaign describe question.json --purpose "Correct the risk" --html approval.html`
     """
@@ -100,6 +113,7 @@ def describe(
         sources=sources,
         rows_per_person=rows_per_person,
         rows_per_source=rows_per_source,
+        aggregation=secure_options(aggregation, colluding, needed, alone, groups),
         model=model,
         asker=asker,
         campaign=campaign,

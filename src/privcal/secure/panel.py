@@ -16,6 +16,7 @@ from privcal.checks import whole
 from privcal.errors import InputError
 from privcal.panels import problem_of
 from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
+from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
 from privcal.question import Question
 from privcal.secure.plausible import beyond
@@ -102,7 +103,15 @@ class SecurePanel:
         self, way: Way, options: Secure | None = None, record: Record | None = None
     ) -> None:
         self._way, self._record = way, record or Memory()
-        self._decided = self._record.begun(lambda: _decide(way, options or Secure()))
+        self._decided = self._record.begun(
+            lambda: _decided(
+                options or Secure(),
+                tuple(way.names),
+                way.rows_per_source,
+                way.rows_per_person,
+                way.rules,
+            )
+        )
         self.names: Sequence[str] = self._decided.names
         self.asker = way.asker
         self.rows_per_person = self._decided.rows_per_person
@@ -238,24 +247,7 @@ class SecurePanel:
         return [tuple(sites) for sites in groups]
 
     def _needed(self, sites: int) -> int:
-        """How many of so many sites must answer before their sum is opened."""
-        t, honest, wanted = self.colluding, self._decided.min_honest, self._decided.needed
-        where = "" if self._decided.groups == 1 else f" in each of {self._decided.groups} groups"
-        fewest = max(FEWEST, t + 2, t + honest)
-        if sites < fewest:
-            raise InputError(
-                f"a secure sum of which {t} sources may work with the asker needs at least {fewest} "
-                f"sources{where}, and there are {sites}"
-            )
-        least = max(threshold(sites, t), t + honest)
-        if wanted is None:
-            return max(usual_needed(sites, t), least)
-        if not least <= wanted <= sites:
-            raise InputError(
-                f"of {sites} sources{where}, of which {t} may work with the asker, {least} to {sites} can "
-                f"be needed, not {wanted}"
-            )
-        return wanted
+        return needed(self._decided, sites)
 
     def _law(self, needed: Iterable[int]) -> NoiseLaw:
         """The law of the noise where so many answers are needed in each group: that of the worst."""
@@ -279,6 +271,41 @@ class SecurePanel:
             )
 
 
+def needed(decided: Decided, sites: int) -> int:
+    """How many of so many sites must answer before their sum is opened; an InputError where no number
+    will do."""
+    t, honest, wanted = decided.colluding, decided.min_honest, decided.needed
+    where = "" if decided.groups == 1 else f" in each of {decided.groups} groups"
+    fewest = max(FEWEST, t + 2, t + honest)
+    if sites < fewest:
+        raise InputError(
+            f"a secure sum of which {t} sources may work with the asker needs at least {fewest} "
+            f"sources{where}, and there are {sites}"
+        )
+    least = max(threshold(sites, t), t + honest)
+    if wanted is None:
+        return max(usual_needed(sites, t), least)
+    if not least <= wanted <= sites:
+        raise InputError(
+            f"of {sites} sources{where}, of which {t} may work with the asker, {least} to {sites} can "
+            f"be needed, not {wanted}"
+        )
+    return wanted
+
+
+def expected(options: Secure, sources: int, rows_per_person: int) -> tuple[int, NoiseLaw]:
+    """How many may collude, and the law of the noise, in sums of so many sources whose owners say
+    nothing of it.
+
+    >>> expected(Secure(), 50, rows_per_person=1)
+    (10, NoiseLaw(rows_per_person=1, honest=35, alone=10, groups=1))
+    """
+    decided = _decided(options, tuple(map(str, range(sources))), None, rows_per_person, None)
+    honest = needed(decided, sources // options.groups) - decided.colluding
+    law = NoiseLaw(rows_per_person, honest, decided.alone, decided.groups)
+    return decided.colluding, law
+
+
 def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
     """The ids of the ledgers, but for those that two sources say are theirs."""
     told = {name: ledger for one in summed for name, ledger in one.ledgers.items()}
@@ -286,14 +313,18 @@ def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
     return {name: ledger for name, ledger in told.items() if often[ledger] == 1}
 
 
-def _decide(way: Way, options: Secure) -> Decided:
+def _decided(
+    options: Secure,
+    names: tuple[str, ...],
+    rows_per_source: float | None,
+    rows_per_person: int,
+    rules: SecureRules | None,
+) -> Decided:
     """What the terms go by: what is said, within what the owners want."""
-    names = tuple(way.names)
     if options.groups > 1 and len(names) < FEWEST_GROUPED:
         raise InputError(
             f"groups are for {FEWEST_GROUPED} sources and more, and there are {len(names)}: sum them in one"
         )
-    rules = way.rules
     colluding, alone = options.colluding, options.alone
     if colluding is None:
         colluding = usual_colluding(len(names)) if rules is None else rules.colluding
@@ -308,8 +339,8 @@ def _decide(way: Way, options: Secure) -> Decided:
         raise InputError(f"the owners allow alone to be {rules.alone} at most, not {alone}")
     return Decided(
         names,
-        way.rows_per_source,
-        way.rows_per_person,
+        rows_per_source,
+        rows_per_person,
         colluding,
         options.needed,
         alone,

@@ -133,6 +133,25 @@ class Participant:
     beside
         Other ledgers with which these keys are used. Which of them a question goes to is for the
         owner's settings to say, and these may change: what one of them opened stays opened.
+
+    Examples
+    --------
+    >>> from privcal import Policy, Scores
+    >>> from privcal.queries import Gap
+    >>> from privcal.secure.keys import local_keys
+    >>> rows, names = Scores(probabilities=[[0.8, 0.2]], labels=[0]), ("a", "b", "c")
+    >>> policy = Policy(secure=SecureRules(colluding=0))
+    >>> sources = {name: Source(rows, policy, ledger=None) for name in names}
+    >>> keys = {name: local_keys(sources[name].ledger) for name in names}
+    >>> members = Members({name: member(keys[name]) for name in names})
+    >>> sites = [Participant(n, sources[n], keys[n], members, None) for n in names]
+    >>> question = Question.of(Gap(), 0.1, "spring")
+    >>> terms = Terms(question, "acme", names, 0, 3, 10, 1, members.digest)
+    >>> boxes = {site.name: site.share(terms, "acme").boxes["a"] for site in sites}
+    >>> sites[0].check(terms, "acme", boxes)
+    ()
+    >>> sites[0].open(terms, "acme", boxes) == sites[0].open(terms, "acme", boxes)
+    True
     """
 
     def __init__(
@@ -160,7 +179,6 @@ class Participant:
         """
         try:
             terms = self._own_copy(terms, asker)
-            self._check_keys(terms)
             self.source.agree(terms, asker, self.rules)
         except Refused as refused:
             return refused.code
@@ -177,7 +195,6 @@ class Participant:
             With a code; nothing was charged, unless it is `unavailable` or `lost`.
         """
         terms = self._own_copy(terms, asker)
-        self._check_keys(terms)
 
         def deal(values: list[int]) -> str:
             rows = split(values, terms.threshold, len(terms.sites))
@@ -242,12 +259,9 @@ class Participant:
         group = self._members.grouped(terms.groups)
         if any(group[site] != terms.group for site in terms.sites):
             raise Refused("terms")
-        return terms
-
-    def _check_keys(self, terms: Terms) -> None:
-        """Refused where nothing can be sealed for a site: that must be known before the charge."""
         if not all(_sound(self._members.by_name[site]) for site in terms.sites):
-            raise Refused("roster")
+            raise Refused("roster")  # now, while it costs nothing
+        return terms
 
     def _given(self, terms: Terms, boxes: Mapping[str, Box]) -> list[tuple[str, Any]]:
         """The boxes by their dealers' names, sorted; Refused unless all of these are asked."""

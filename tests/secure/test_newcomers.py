@@ -1,4 +1,4 @@
-"""Ledgers from before secure sums: what their owners once allowed is all that anybody gets."""
+"""The first command with `--aggregation secure` that somebody types: it works, or says what to do."""
 
 from __future__ import annotations
 
@@ -24,6 +24,27 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
+def rules(folder: Path, text: str) -> Path:
+    (folder / "policy.toml").write_text(text)
+    return folder / "policy.toml"
+
+
+def test_new_ledgers_say_what_they_want_of_secure_sums(
+    files: list[Path], run: Any, tmp_path: Path
+) -> None:
+    asked = ("calibrate", *files, "--method", "sketch", "--aggregation", "secure", "--epsilon", 0.5)
+    asked = (*asked, "--new-ledger", "--per-row", "--out", tmp_path / "map.json")
+    code, _, said = run(*asked)
+    assert (code, "[secure]" in said) == (2, True)
+    assert not list(tmp_path.glob("*.ledger"))
+    code, _, said = run(*asked, "--policy", rules(tmp_path, "epsilon = 2"))
+    assert (code, "[secure]" in said) == (2, True)
+    code, out, _ = run(*asked, "--policy", rules(tmp_path, "epsilon = 2\n[secure]\ncolluding = 1"))
+    assert (code, "from 6 of 6 sources" in out) == (0, True)
+    ledger = Ledger(tmp_path / "clinic-0.npz.ledger")
+    assert (ledger.nano_spent, ledger.nano_alone) == (5 * 10**8, 5 * 10**9)
+
+
 def test_an_owner_who_says_nothing_of_secure_sums_loses_no_more_than_epsilon_to_anybody(
     files: list[Path], run: Any, tmp_path: Path
 ) -> None:
@@ -34,7 +55,7 @@ def test_an_owner_who_says_nothing_of_secure_sums_loses_no_more_than_epsilon_to_
     code, _, said = run(*asked, "--epsilon", 1, "--out", tmp_path / "map.json")
     assert code == 1
     assert "nothing charged" in said
-    assert "what all others together may learn" in said
+    assert "`alone` times epsilon" in said
     assert run(*asked, "--epsilon", 0.2, "--out", tmp_path / "map.json")[0] == 0
     ledger = Ledger(tmp_path / "clinic-0.npz.ledger")
     assert (ledger.nano_spent, ledger.nano_alone) == (2 * 10**8, 2 * 10**9)
