@@ -250,6 +250,8 @@ def test_the_rows_of_a_person_that_the_noise_covers_are_the_most_that_count_anyw
         (folder / "local" / site.SETTINGS).unlink()
         (folder / "local" / site.LEDGER).unlink()
         site.init(folder, data, policy(rules(), rows_per_person=2 + n), person="person", delay=0.1)
+        keys.rotate(folder)  # the old ones went with the ledger
+    exchange_rosters(lab.kits, NAMES)
     with lab.way() as way:
         assert way.rows_per_person == 3
         terms = agreed(way, NAMES, "people", rows_per_person=2)
