@@ -324,3 +324,28 @@ def test_nobody_is_charged_less_than_was_drawn_of_them_in_either_total() -> None
             shares = spent[0] / policy.nano_total, spent[1] / policy.nano_total_alone
             fullest = [max(pair) for pair in zip(fullest, shares, strict=True)]
     assert fullest == [1.0, 1.0]  # both were used up, and never more
+
+
+def test_an_asker_with_a_little_of_the_budget_cannot_use_up_the_other_total() -> None:
+    """A quarter of ε, at ten times its price against everybody else, would be all of that."""
+    rules = SecureRules(1, alone=10, epsilon_alone=5.0)
+    policy = Policy(epsilon=2.0, epsilon_by_asker={"eve": 0.5}, secure=rules)
+    ledger = Ledger.in_memory(policy)
+
+    def asked(epsilon: float) -> Question:
+        return Question.of(CellHistogram(1), epsilon, f"for {epsilon}")
+
+    def share(epsilon: float) -> str | None:
+        question = asked(epsilon)
+        return ledger.charge_share(question, "eve", policy, "d", 10 * question.nano_epsilon)
+
+    assert ledger.reserve([asked(0.5)], "eve", policy, alone=10) == "over_budget"
+    assert code(lambda: share(0.5)) == "over_budget"
+    assert share(0.125) is None  # a quarter of 5
+    assert code(lambda: share(0.01)) == "over_budget"
+    assert code(lambda: ledger.charge(asked(0.02), "eve", policy)) == "over_budget"
+    assert ledger.charge(asked(1.0), "ann", policy) is None
+    usual = Policy(epsilon=2.0, epsilon_by_asker={"eve": 0.5}, secure=SecureRules(1, alone=10))
+    other = Ledger.in_memory(usual)
+    half = asked(0.5)
+    assert other.charge_share(half, "eve", usual, "d", 10 * half.nano_epsilon) is None
