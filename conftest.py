@@ -21,6 +21,7 @@ EXTRAS = {
     "federation": "nvflare",
     "torch.py": "torch",
     "sklearn.py": "sklearn",
+    "secure": "cryptography",
     "onnx": "onnx",
     "scoring": "onnxruntime",
     "serving.md": "torch",

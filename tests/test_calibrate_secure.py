@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 import privcal
 from privcal import CalibrationError, InputError, Source
 from privcal.calibrate import Progress, SourceDropped

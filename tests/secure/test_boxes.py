@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 from privcal.crypto import canonical
 from privcal.crypto.canonical import from_base64, to_base64
 from privcal.crypto.sealing import CLASSICAL, HYBRID, SealingKey, seal

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 from privcal.crypto.sealing import check_public_key, seal
 from privcal.crypto.signatures import check_signature, check_signing
 from privcal.privacy.ledger import Ledger

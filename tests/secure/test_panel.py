@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 import privcal
 from privcal import InputError, Policy, Refused, Source
 from privcal.campaign import Campaign

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 from privcal.privacy.shares import add_noise_share
 from privcal.queries import GRID, CellHistogram, Gap, Histogram, Query
 from privcal.question import Question
