@@ -35,15 +35,17 @@ if TYPE_CHECKING:
         nll,
     )
     from privcal.privacy.ledger import Ledger
-    from privcal.privacy.policy import Policy
+    from privcal.privacy.policy import Policy, SecureRules
     from privcal.question import Question
     from privcal.readers import read_scores
     from privcal.refinement import refine
     from privcal.scores import Scores
+    from privcal.secure.panel import Secure
     from privcal.sketch import Sketch
     from privcal.source import Answer, Source
     from privcal.sources import attach_data, create_ledgers, open_sources
     from privcal.thresholds import Threshold, abstention
+    from privcal.totals import Total
 
 
 __all__ = [
@@ -95,6 +97,8 @@ __all__ = [
     "RiskDisplay",
     "RiskMap",
     "Scores",
+    "Secure",
+    "SecureRules",
     "Sketch",
     "sketch",
     "Source",
@@ -102,6 +106,7 @@ __all__ = [
     "StudyDisplay",
     "TemperatureMap",
     "Threshold",
+    "Total",
 ]
 
 # Where each name is; a module is imported when somebody asks for a name in it.
@@ -121,15 +126,17 @@ _NAMES = {
     "metrics": "accuracy aurc brier brier_multiclass classwise_ece debiased_ece debiased_rms ece "
     "equal_mass_ece mce mean_confidence nll",
     "privacy.ledger": "Ledger",
-    "privacy.policy": "Policy",
+    "privacy.policy": "Policy SecureRules",
     "question": "Question",
     "readers": "read_scores",
     "refinement": "refine",
     "scores": "Scores",
+    "secure.panel": "Secure",
     "sketch": "Sketch",
     "source": "Answer Source",
     "sources": "attach_data create_ledgers open_sources",
     "thresholds": "Threshold abstention",
+    "totals": "Total",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -455,7 +455,9 @@ class _Run:
                 self._stop("are left")
         self.round += 1
         averages = (self._average(asked)[None, :] for asked in self.asked)
-        return History(averages, sources=len(self.present), noise=self.noise)
+        newest = self.asked[-1].total  # later ones have less noise: all of the first are in them
+        noise = self.noise if newest is None else newest.noise
+        return History(averages, sources=len(self.present), noise=noise)
 
     def _average(self, asked: Asked) -> FloatArray:
         if asked.total is not None:

@@ -37,6 +37,14 @@ class Total:
     left_out
         The sites whose part in opening the sum did not fit and was not used. It need not be their
         doing: whoever dealt them a false share brings that about as well.
+
+    Examples
+    --------
+    >>> from privcal.queries import Gap
+    >>> parts = (Part(("north", "south", "west"), (6.0,)),)
+    >>> total = Total(Question.of(Gap(), 0.5, "spring"), parts, NoiseLaw(honest=2, alone=10))
+    >>> total.sources, total.average
+    (('north', 'south', 'west'), array([2.]))
     """
 
     question: Question

@@ -99,15 +99,20 @@ def test_a_page_is_one_small_whole_file_and_a_hostile_name_is_text(name: str) ->
     assert len(all_pages()[name]) < 150_000
 
 
-# Those of totals are made by the same code; with less noise an estimate is the figure by chance.
-@pytest.mark.parametrize("name", [name for name in PRIVATE if name not in TOGETHER])
+@pytest.mark.parametrize("name", PRIVATE)
 def test_no_page_shows_an_exact_figure_of_private_rows(name: str) -> None:
-    shown, exact = read(all_pages()[name]).text, privcal.evaluate(scores())
-    right = round(exact.accuracy * ROWS)
-    for count in (ROWS, right):
-        assert not re.search(rf"(?<![\d.,]){count}(?![\d.,])", shown)
-    for figure in (exact.accuracy, exact.mean_confidence, exact.ece, exact.brier):
-        assert f"{figure:.4f}" not in shown  # estimates have three digits
+    """Of a hundred noisy figures one may be the exact one by chance, but not in every draw."""
+    exact = privcal.evaluate(scores())
+    counts = (ROWS, round(exact.accuracy * ROWS))
+    figures = (exact.accuracy, exact.mean_confidence, exact.ece, exact.brier)
+    tells = [rf"(?<![\d.,]){count}(?![\d.,])" for count in counts]
+    tells += [re.escape(f"{figure:.4f}") for figure in figures]  # estimates have three digits
+    for draw in (all_pages, *[all_pages.__wrapped__] * 8):
+        shown = read(draw()[name]).text
+        tells = [tell for tell in tells if re.search(tell, shown)]
+        if not tells:
+            return
+    raise AssertionError(f"every page shows {tells}")
 
 
 def test_every_page_says_what_epsilon_means_in_odds() -> None:

@@ -19,6 +19,7 @@ from privcal.privacy.opening import Data
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+from privcal.federation import inspection
 from privcal.federation.calibrator import panel as calibrator_panel
 from privcal.federation.calibrator.panel import Sites
 from privcal.federation.calibrator.secure import SecureSites
@@ -250,6 +251,8 @@ def test_the_rows_of_a_person_that_the_noise_covers_are_the_most_that_count_anyw
         (folder / "local" / site.SETTINGS).unlink()
         (folder / "local" / site.LEDGER).unlink()
         site.init(folder, data, policy(rules(), rows_per_person=2 + n), person="person", delay=0.1)
+        keys.rotate(folder)  # those of the ledger that was there are destroyed
+    exchange_rosters(lab.kits, NAMES)
     with lab.way() as way:
         assert way.rows_per_person == 3
         terms = agreed(way, NAMES, "people", rows_per_person=2)
@@ -484,3 +487,19 @@ def test_a_sites_health_says_what_keeps_it_from_secure_sums(lab: Lab) -> None:
     assert "no roster yet" in sentence
     lab.ledger("site-1").set_policy(policy(None))
     assert all(sign.what != "secure sums" for sign in health.look(folder)), "it wants no part"
+
+
+def test_only_a_site_that_takes_part_in_secure_sums_misses_its_sealing_key(lab: Lab) -> None:
+    folder = lab.kits / "site-1"
+    lab.ledger("site-1").reconcile()
+    worker._load(folder)
+    assert SiteKeys.load(folder).lost
+
+    def well() -> tuple[bool, bool]:
+        [sign] = [sign for sign in health.look(folder) if sign.what == "keys"]
+        [finding] = [found for found in inspection.check(folder) if found.rule == "own keys"]
+        return sign.well, inspection.closed([finding])
+
+    assert well() == (False, False)
+    lab.ledger("site-1").set_policy(policy(None))
+    assert well() == (True, True)

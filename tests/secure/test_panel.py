@@ -448,6 +448,19 @@ def test_the_set_that_was_to_be_opened_stays_though_another_site_comes_back(tmp_
     assert sources[3].spent == 0  # it is not charged for what cannot be used
 
 
+def test_terms_on_record_stay_though_one_of_them_refuses_now(tmp_path: Path) -> None:
+    sources = make_sources(10)
+    first_run(sources, tmp_path / "record", ("asks", 1))
+    for source in sources:
+        source.release("spring")
+    sources[9].answer(Question.of(Gap(), 1.8, "another"))
+    resumed = panel(LocalWay(sources), Campaign.resume(tmp_path / "record"))  # refuses nobody
+    total, steps = ask(resumed)
+    assert left(steps) == {"s09": "over_budget"}
+    assert len(total.sources) == 9
+    assert total.noise.honest == 9 - 2  # of ten, as the terms were
+
+
 def test_why_the_others_are_not_in_the_set_is_known_when_it_goes_on(tmp_path: Path) -> None:
     sources = make_sources(10)
     way = OddWay(sources, open=lambda *_: GONE)

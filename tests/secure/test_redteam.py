@@ -7,9 +7,11 @@ changed between two messages, keys and ledgers from different backups, rules tha
 from __future__ import annotations
 
 import math
+import random
 import shutil
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +26,14 @@ pytest.importorskip("cryptography", reason="secure sums need cryptography: privc
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
+
 from privcal.crypto.sealing import SealingKey
 from privcal.federation.calibrator.secure import SecureSites
 from privcal.federation.shared.messages import Reply, Request
 from privcal.federation.shared.roster import Card, Roster, roster_path
 from privcal.federation.site import settings, worker
 from privcal.federation.site.keys import SiteKeys
+from privcal.methods.base import History
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.policy import Policy, SecureRules
 from privcal.queries import GRID, CellHistogram
@@ -37,7 +41,8 @@ from privcal.question import Question
 from privcal.secure.panel import Secure, SecurePanel
 from privcal.secure.participant import Dealt, read_dealt
 from privcal.secure.terms import Terms, threshold
-from tests.support.odd_way import OddWay, gone, only
+from tests.support.coalition import federation, given
+from tests.support.odd_way import OddWay, gone, make_sources, only
 
 EVE = "eve@lab.org"
 NAMES = tuple(f"h{n}" for n in range(5))
@@ -225,3 +230,122 @@ def test_the_variance_that_is_told_is_that_of_the_noise_in_the_total(rows_per_pe
         exact = sum(s._exact(asked.query) for s in sources if s.name in total.sources) / GRID
         noise.append((total.average - exact / 5) / math.sqrt(total.variance))
     assert np.mean(np.square(noise)) == pytest.approx(1.0, abs=0.45)
+
+
+def test_a_method_is_told_the_noise_of_the_newest_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the first total are needed for the next one, so that has less noise."""
+    told_of: list[Any] = []
+
+    class Noted(History):
+        def __init__(self, *averages: Any, **facts: Any) -> None:
+            super().__init__(*averages, **facts)
+            told_of.append(self.noise)
+
+    monkeypatch.setattr(sys.modules[privcal.calibrate.__module__], "History", Noted)
+    result = privcal.calibrate(make_sources(6), "acc-t", 1.0, aggregation=Secure(needed=5))
+    newest = {
+        asked.question.round: asked.total for asked in result.rounds
+    }  # the last of each round
+    assert told_of == [total.noise for total in newest.values() if total is not None]
+    assert told_of[-1].honest == 4
+    assert result.noise is not None
+    assert result.noise.honest == 3
+
+
+# --- one question under several descriptions --------------------------------------------------------
+
+
+def code(act: Callable[[], object]) -> str:
+    with pytest.raises(privcal.Refused) as refused:
+        act()
+    return refused.value.code
+
+
+def test_a_question_about_no_model_and_about_the_one_at_hand_is_dealt_and_opened_once() -> None:
+    """A ledger takes both for the same question; what is sealed for one of them opens no other."""
+    hospitals = federation(5)
+    for one in hospitals.hospitals.values():
+        scores = one.source.scores
+        named = privcal.Scores(logits=scores.outputs.array, labels=scores.labels, model="m")
+        one.source = privcal.Source(named, ledger=one.ledger, name=one.name)
+    asked = Question.of(CellHistogram(1), 0.5, "spring")
+    open_one = hospitals.terms(asked)
+    named_one = hospitals.terms(replace(asked, model="m"))
+    dealt = hospitals.share(open_one)
+    again = hospitals.share(named_one)
+    assert again == dealt
+    assert {one.ledger.nano_spent for one in hospitals.hospitals.values()} == {5 * 10**8}
+    boxes = given(dealt, "h1", hospitals.names)
+    assert set(hospitals.site("h1").check(named_one, "eve", boxes)) == set(hospitals.names)
+    assert hospitals.open(open_one, "h1", dealt, hospitals.names)
+    assert code(lambda: hospitals.open(named_one, "h1", dealt, hospitals.names[:4])) == "opened"
+
+
+def test_two_hospitals_with_one_ledger_deal_once_and_open_once() -> None:
+    """An owner runs two sites on the data of one: its people are charged, and dealt, once."""
+    hospitals = federation(5)
+    first, second = hospitals.hospitals["h0"], hospitals.hospitals["h1"]
+    second.source = privcal.Source(second.source.scores, ledger=first.ledger, name="h1")
+    terms = hospitals.terms()
+    dealt = hospitals.share(terms)
+    assert dealt["h1"] == dealt["h0"]  # whose boxes nobody takes for those of the second
+    assert hospitals.site("h2").check(terms, "eve", given(dealt, "h2", hospitals.names)) == ("h1",)
+    assert first.ledger.nano_spent == 5 * 10**8
+    good = [name for name in hospitals.names if name != "h1"]
+    assert hospitals.open(terms, "h0", dealt, good)
+    fewer = given(dealt, "h1", hospitals.names)
+    assert code(lambda: hospitals.site("h1").open(terms, "eve", fewer)) == "opened"
+
+
+def test_nobody_is_charged_less_than_was_drawn_of_them_in_either_total() -> None:
+    """Budgets of persons, with answers in and outside of secure sums, of changing prices."""
+    draw = random.Random(1)
+    fullest = [0.0, 0.0]
+    for _ in range(60):
+        rules = SecureRules(1, alone=10, epsilon_alone=draw.choice([None, 3.0, 8.0]))
+        policy = Policy(epsilon=draw.choice([1.0, 2.0, 5.0]), budget="person", secure=rules)
+        ledger = Ledger.in_memory(policy, unit="person")
+        paid: dict[bytes, list[int]] = {}
+        for number in range(12):
+            asked = Question.of(CellHistogram(1), draw.choice([0.1, 0.3, 0.5]), f"c{number}")
+            nano, alone = asked.nano_epsilon, draw.choice([None, 1, 2, 5, 10])
+            try:
+                if alone is None:
+                    ledger.charge(asked, "eve", policy)
+                else:
+                    ledger.charge_share(asked, "eve", policy, "digest", alone * nano)
+            except privcal.Refused:
+                continue
+            present = {bytes([i]) * 16 for i in draw.sample(range(4), draw.randint(1, 4))}
+            for person in ledger.charge_persons(asked, "eve", present, policy):
+                before = paid.get(person, [0, 0])
+                paid[person] = [before[0] + nano, before[1] + nano * (alone or 1)]
+        for spent in paid.values():
+            shares = spent[0] / policy.nano_total, spent[1] / policy.nano_total_alone
+            fullest = [max(pair) for pair in zip(fullest, shares, strict=True)]
+    assert fullest == [1.0, 1.0]  # both were used up, and never more
+
+
+def test_an_asker_with_a_little_of_the_budget_cannot_use_up_the_other_total() -> None:
+    """A quarter of ε, at ten times its price against everybody else, would be all of that."""
+    rules = SecureRules(1, alone=10, epsilon_alone=5.0)
+    policy = Policy(epsilon=2.0, epsilon_by_asker={"eve": 0.5}, secure=rules)
+    ledger = Ledger.in_memory(policy)
+
+    def asked(epsilon: float) -> Question:
+        return Question.of(CellHistogram(1), epsilon, f"for {epsilon}")
+
+    def share(epsilon: float) -> str | None:
+        question = asked(epsilon)
+        return ledger.charge_share(question, "eve", policy, "d", 10 * question.nano_epsilon)
+
+    assert ledger.reserve([asked(0.5)], "eve", policy, alone=10) == "over_budget"
+    assert code(lambda: share(0.5)) == "over_budget"
+    assert share(0.125) is None  # a quarter of 5
+    assert code(lambda: share(0.01)) == "over_budget"
+    assert code(lambda: ledger.charge(asked(0.02), "eve", policy)) == "over_budget"
+    assert ledger.charge(asked(1.0), "ann", policy) is None
+    usual = Policy(epsilon=2.0, epsilon_by_asker={"eve": 0.5}, secure=SecureRules(1, alone=10))
+    other = Ledger.in_memory(usual)
+    half = asked(0.5)
+    assert other.charge_share(half, "eve", usual, "d", 10 * half.nano_epsilon) is None

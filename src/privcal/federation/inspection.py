@@ -227,7 +227,10 @@ def _settings(folder: Path) -> str:
     for_sites=True,
 )
 def _keys(folder: Path) -> str:
-    return LOST if _is_set_up(folder) and SiteKeys.load(folder).lost else ""
+    if not _is_set_up(folder):
+        return ""
+    lost = SiteKeys.load(folder).lost and Site.load(folder).secure_rules  # of no use otherwise
+    return LOST if lost else ""
 
 
 @_rule(

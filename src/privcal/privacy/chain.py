@@ -332,10 +332,10 @@ def generation(db: sqlite3.Connection) -> str:
     return hash_of(("privcal generation", facts.id, facts.secret, facts.created, *off))
 
 
-def spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> int:
-    """Nano-ε that this asker was charged, in one campaign or all."""
+def spent_by(db: sqlite3.Connection, asker: str, campaign: str | None = None) -> Cost:
+    """What this asker was charged, in one campaign or all."""
     rows = _entries(db, "asker = ?", (asker,))
-    return sum(row["epsilon"] for row in rows if campaign in (None, row["campaign"]))
+    return sum((cost(row) for row in rows if campaign in (None, row["campaign"])), Cost())
 
 
 def recent_charges(db: sqlite3.Connection, most: int) -> int:

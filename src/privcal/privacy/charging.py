@@ -35,9 +35,9 @@ def check_payable(
     room = policy.cap - spent
     if each:
         room = person_room(db, policy, [cost, *(other.cost for other in others)])
-    of_one = policy.nano_of(asker)
-    by_asker = 0 if of_one is None else chain.spent_by(db, asker)
-    if not cost.within(room) or (of_one is not None and by_asker + cost.nano > of_one):
+    of_one = policy.cap_of(asker)
+    own_room = None if of_one is None else of_one - chain.spent_by(db, asker)
+    if not cost.within(room) or (own_room is not None and not cost.within(own_room)):
         raise Refused("over_budget")
     if own is None or not cost.within(own.cost):
         held = sum((other.cost for other in others), Cost())
@@ -45,9 +45,9 @@ def check_payable(
             charged = (spent - off).nano
             running = [other.since for other in (*others, *([own] if own else []))]
             held += Cost(max(0, charged - min(running, default=charged)))
-        held_by_asker = sum(other.nano for other in others if other.asker == asker)
+        by_asker = sum((other.cost for other in others if other.asker == asker), Cost())
         if not (cost + held).within(room) or (
-            of_one is not None and by_asker + cost.nano + held_by_asker > of_one
+            own_room is not None and not (cost + by_asker).within(own_room)
         ):
             raise Refused("reserved")
     rate = policy.requests_per_hour
@@ -94,7 +94,7 @@ def disapproval(
         questions[0].model,
         tuple(sorted({question.query.kind for question in questions})),
         len(questions),
-        nano + chain.spent_by(db, asker, campaign),
+        nano + chain.spent_by(db, asker, campaign).nano,
         approvals.digest(asker, questions, alone),
         alone,
     )

@@ -131,8 +131,8 @@ class Policy:
         such a budget is a thousand requests, and a search of six questions can still be had for
         a total of 0.006.
     epsilon_by_asker
-        For some askers, by name: all that they may ever spend, over all their campaigns. Whoever
-        is not named has no limit but the total.
+        For some askers, by name: all that they may ever spend, over all their campaigns, and in
+        secure sums the same part of `epsilon_alone`. Whoever is not named has no limit but the totals.
     requests_per_hour
         The most requests that are charged within an hour, over all askers; by default any number.
         Stored answers are given again without being counted.
@@ -299,6 +299,16 @@ class Policy:
         """Nano-ε that this asker may ever spend; None where the total is their only limit."""
         epsilon = (self.epsilon_by_asker or {}).get(asker)
         return None if epsilon is None else to_nano(epsilon)
+
+    def cap_of(self, asker: str) -> Cost | None:
+        """The same of both totals: of the second as large a part as of the first.
+
+        Or with a little ε an asker could use up the second, and with it everybody's budget.
+        """
+        nano = self.nano_of(asker)
+        if nano is None:
+            return None
+        return Cost(nano, max(nano, nano * self.nano_total_alone // self.nano_total))
 
     def admits(self, asker: str) -> bool:
         """Whether `asker` may ask at all."""

@@ -14,7 +14,7 @@ from privcal.federation.authority.project import Member, Project
 from privcal.federation.calibrator.roster import pin
 from privcal.federation.site import settings as site
 from privcal.federation.site.roster import accept, own_card
-from privcal.privacy.policy import Policy
+from privcal.privacy.policy import Policy, SecureRules
 
 SITES = 4
 ROWS = 60
@@ -43,7 +43,7 @@ def make(folder: Path, seed: int = 0) -> list[Path]:
             mine = scores.take(rows)
             np.savez_compressed(data, labels=mine.labels, logits=mine.outputs.array)
             data.chmod(0o600)
-            rules = Policy(EPSILON, model=MODEL)
+            rules = Policy(EPSILON, model=MODEL, secure=SecureRules(colluding=1))
             site.init(folder / member.name, data, rules, warn=lambda text: None)  # bundled rows
         exchange_keys(folder, project)
     except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,7 +19,6 @@ from privcal.federation.site.keys import LOST, SiteKeys
 from privcal.federation.site.service import STATUS
 from privcal.federation.site.settings import Population, Site
 from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import SecureRules
 from privcal.scoring.rows import check_model_file
 
 STALE = 60.0
@@ -51,7 +49,7 @@ def look(folder: Path) -> list[Sign]:
         _sign("certificate", _certificate, folder),
         _sign("revocations", _revocations, folder),
         _sign("keys", _keys, folder),
-        *([_sign("secure sums", _secure, folder)] if _wanted(site) else []),
+        *([_sign("secure sums", _secure, folder)] if site.secure_rules else []),
         *(
             sign
             for index, population in enumerate(site.populations, start=1)
@@ -133,7 +131,7 @@ def _certificate(folder: Path) -> tuple[bool, str]:
 
 def _keys(folder: Path) -> tuple[bool, str]:
     keys = SiteKeys.load(folder)
-    if keys.lost or _restored(folder, keys):
+    if Site.load(folder).secure_rules and (keys.lost or _restored(folder, keys)):
         return False, LOST
     return True, "the site's own keys are here"
 
@@ -147,15 +145,6 @@ def _restored(folder: Path, keys: SiteKeys) -> bool:
     return bool(set(keys.ledgers) - now)
 
 
-def _wanted(site: Site) -> list[SecureRules]:
-    """What the owner wants of secure sums, of each ledger that can be read and says something of them."""
-    wanted = []
-    for population in site.populations:
-        with contextlib.suppress(Refused):  # a sign of its own
-            wanted.append(Ledger(population.ledger).policy.secure)
-    return [rules for rules in wanted if rules is not None]
-
-
 def _secure(folder: Path) -> tuple[bool, str]:
     roster = stored_roster(folder)
     if not roster.cards:
@@ -166,7 +155,7 @@ def _secure(folder: Path) -> tuple[bool, str]:
             "the roster has not this site's present keys: ask the calibrator to take them, and "
             "accept the new roster"
         )
-    if any(rules.roster not in (None, roster.digest) for rules in _wanted(Site.load(folder))):
+    if any(rules.roster not in (None, roster.digest) for rules in Site.load(folder).secure_rules):
         return False, (
             "the policy is for another roster than the one that was accepted: compare the digest "
             "with the other owners, then change secure.roster (privcal ledger policy)"

@@ -3,8 +3,8 @@
 With one it signs its replies and what it deals in secure sums; with the other it opens what was
 sealed for it there. Both lie in one file, which only the site's own account may read.
 
-That a site opens one set for each question, it knows from its ledger. So the sealing key goes with
-the ledgers it was used with: where one of them was restored, reconciled or made anew, openings may be
+That a site opens one set for each question, it knows from its ledgers. So the sealing key goes with
+those that the site has had since the key was made: where one of them was restored, reconciled or made anew, openings may be
 forgotten, and the key is destroyed. Nothing that was sealed for it can be opened again; the site
 answers ordinary questions as before, and takes part in secure sums once it has new keys, which the
 others have in their rosters.
@@ -51,7 +51,7 @@ class SiteKeys:
     made: int
     """Unix seconds."""
     ledgers: tuple[str, ...] = ()
-    """The generations of the ledgers that the sealing key was used with, sorted."""
+    """The generations of the ledgers that the sealing key goes with, sorted."""
 
     @classmethod
     def make(cls, folder: str | Path) -> SiteKeys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from privcal.files import replacing
 from privcal.privacy import opening
 from privcal.privacy.ledger import Ledger
 from privcal.privacy.opening import Data
-from privcal.privacy.policy import Policy
+from privcal.privacy.policy import Policy, SecureRules
 from privcal.scores import Scores
 from privcal.scoring import Setup, model_name
 from privcal.scoring.rows import SCORES, ScoredRows
@@ -158,6 +159,15 @@ class Site:
             if model is None and len(self.populations) == 1:
                 return population
         raise Refused("model")
+
+    @property
+    def secure_rules(self) -> list[SecureRules]:
+        """What the owner wants of secure sums, of each ledger that can be read and says something of them."""
+        wanted = []
+        for population in self.populations:
+            with suppress(Refused):
+                wanted.append(Ledger(population.ledger).policy.secure)
+        return [rules for rules in wanted if rules is not None]
 
     def bind_keys(self) -> SiteKeys:
         """The site's keys; the sealing key goes with the ledgers that the site has now (`keys.bind`).
