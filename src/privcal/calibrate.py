@@ -17,10 +17,10 @@ import numpy as np
 
 from privcal import default, methods
 from privcal.checks import one_of, whole
-from privcal.errors import REFUSALS, CalibrationError, InputError, Refused
+from privcal.errors import REFUSALS, CalibrationError, InputError
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
-from privcal.panels import Answerer, LocalPanel, Panel
+from privcal.panels import Answerer, LocalPanel, Panel, code_of, may_be_charged
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
 from privcal.privacy.epsilon import from_nano, to_nano
@@ -30,7 +30,7 @@ from privcal.question import Question, check_asker, check_campaign
 from privcal.scores import FloatArray, Scores
 from privcal.secure import need_cryptography
 from privcal.secure.panel import Secure, SecurePanel
-from privcal.secure.summing import Step, Unfinished, code_of
+from privcal.secure.summing import Step, Unfinished
 from privcal.secure.way import Way
 from privcal.sketch.evaluation import Estimate
 from privcal.sketch.sketch import Sketch
@@ -568,7 +568,6 @@ class _Run:
         self, name: str, answer: Answer | Exception, question: Question
     ) -> tuple[float, ...] | None:
         """The values that a source answered; None if it leaves the run here."""
-        problem = answer if isinstance(answer, Exception) else None
         if isinstance(answer, Answer):
             values = np.asarray(answer.values, np.float64)
             if values.shape == (question.query.length,) and np.isfinite(values).all():
@@ -578,11 +577,11 @@ class _Run:
                     return None
                 self.ledgers[name] = answer.ledger
                 return tuple(float(v) for v in values)
-            problem = ValueError("its answer is malformed")
-        reason = getattr(problem, "code", None) or type(problem).__name__
-        if reason in ("unavailable", "lost") or not isinstance(problem, Refused):
-            self.nano_spent[name] += question.nano_epsilon  # it may have been charged first
-        self._leave(name, reason, problem)
+        malformed = ValueError("its answer is malformed")
+        problem = answer if isinstance(answer, Exception) else malformed
+        if may_be_charged(problem):
+            self.nano_spent[name] += question.nano_epsilon
+        self._leave(name, code_of(problem), problem)
         return None
 
     def _leave(self, name: str, reason: str, why: object) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from privcal.checks import number, whole
 from privcal.documents import read_json, write_document
 from privcal.errors import CalibrationError, InputError
-from privcal.panels import Panel, Unusable, problem_of
+from privcal.panels import Panel, Unusable, code_of, problem_of
 from privcal.privacy.laws import NoiseLaw
 from privcal.question import Question, read_question
 from privcal.secure.terms import Terms, read_terms
@@ -265,8 +265,7 @@ class Recorded:
                 if isinstance(answer, Answer):
                     self._campaign.keep(name, question, answer)
                 else:
-                    reason = getattr(answer, "code", None) or type(answer).__name__
-                    self._campaign.leave(name, question, reason)
+                    self._campaign.leave(name, question, code_of(answer))
                 yield name, answer
 
 

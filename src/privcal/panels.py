@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from privcal.question import Question
 from privcal.scores import Scores
 from privcal.source import Answer, Source
 from privcal.sources import check_public
+
+_Reply = TypeVar("_Reply")
 
 
 class Answerer(Protocol):
@@ -38,6 +40,16 @@ class Unusable(RuntimeError):
 def problem_of(code: str) -> Exception:
     """The exception that a code is of: a refusal, or a reply that is not used."""
     return Refused(code) if code in REFUSALS else Unusable(code)
+
+
+def code_of(problem: Exception) -> str:
+    """Why a source failed, in a word."""
+    return str(getattr(problem, "code", None) or type(problem).__name__)
+
+
+def may_be_charged(problem: Exception) -> bool:
+    """Whether a source that failed with this may have charged the question first."""
+    return not isinstance(problem, Refused) or problem.code in ("unavailable", "lost")
 
 
 class Panel(Protocol):
@@ -145,13 +157,20 @@ class LocalPanel:
     def ask(
         self, names: Sequence[str], question: Question
     ) -> Iterator[tuple[str, Answer | Exception]]:
-        for name in names:
-            try:
-                with undisturbed():
-                    answer: Answer | Exception = self._sources[name].answer(question, self.asker)
-            except Exception as problem:
-                answer = problem
-            yield name, answer
+        return in_turn(names, lambda name: self._sources[name].answer(question, self.asker))
+
+
+def in_turn(
+    names: Iterable[str], do: Callable[[str], _Reply]
+) -> Iterator[tuple[str, _Reply | Exception]]:
+    """What comes of each source, one after the other, or why nothing does."""
+    for name in names:
+        try:
+            with undisturbed():
+                reply: _Reply | Exception = do(name)
+        except Exception as problem:
+            reply = problem
+        yield name, reply
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
+
 import privcal
 from tests.conftest import random_scores
 

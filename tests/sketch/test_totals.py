@@ -377,6 +377,7 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused_in_a_sentence(data:
 
 
 def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: Any) -> None:
+    pytest.importorskip("cryptography")
     asked = sources(9)
     results = [
         privcal.calibrate(asked, "sketch", 0.5, campaign=c, aggregation="secure", hats=6)
@@ -416,6 +417,7 @@ def test_a_secure_calibration_leaves_a_sketch_of_its_total(tmp_path: Path, run: 
 
 
 def test_a_secure_calibration_in_groups_leaves_a_sketch_of_their_median(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
     given = Secure(groups=3)
     result = privcal.calibrate(sources(60, rows=10), "sketch", 0.5, aggregation=given)
     assert result.sketch is not None

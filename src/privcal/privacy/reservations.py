@@ -60,7 +60,8 @@ CREATE TABLE IF NOT EXISTS reserved (
 class Reservation:
     """What a campaign has still to ask, in nano-ε and questions.
 
-    `alone` is what it costs against everybody else together: as much, or in secure sums more. `since` is what had been charged, over all questions, when it was made; `seen` is when the
+    `alone` is what it costs against everybody else together: as much, or in secure sums more.
+    `since` is what had been charged, over all questions, when it was made; `seen` is when the
     campaign was last charged, or when this was made.
     """
 

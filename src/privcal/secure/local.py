@@ -7,13 +7,12 @@ over a federation can be tried beforehand, as it will be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TypeVar
 
 from privcal.errors import InputError, Refused
-from privcal.panels import Answerer, LocalPanel, undisturbed
+from privcal.panels import Answerer, LocalPanel, in_turn
 from privcal.privacy.laws import MAX_ALONE
 from privcal.privacy.policy import MAX_ROWS, SecureRules
 from privcal.question import Question
@@ -26,8 +25,6 @@ from privcal.source import Source
 
 ANY = SecureRules(colluding=0, min_honest=1, alone=MAX_ALONE)
 """What is wanted of secure sums where an owner's policy says nothing: whoever asks decides."""
-
-_Reply = TypeVar("_Reply")
 
 
 class LocalWay:
@@ -81,29 +78,14 @@ class LocalWay:
         self.panel.release()
 
     def share(self, terms: Terms, names: Sequence[str]) -> Iterator[tuple[str, Dealt | Exception]]:
-        return self._each(names, lambda name: self._sites[name].share(terms, self.asker))
+        return in_turn(names, lambda name: self._sites[name].share(terms, self.asker))
 
     def check(
         self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
     ) -> Iterator[tuple[str, Sequence[str] | Exception]]:
-        return self._each(
-            boxes, lambda name: self._sites[name].check(terms, self.asker, boxes[name])
-        )
+        return in_turn(boxes, lambda name: self._sites[name].check(terms, self.asker, boxes[name]))
 
     def open(
         self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
     ) -> Iterator[tuple[str, Sequence[int] | Exception]]:
-        return self._each(
-            boxes, lambda name: self._sites[name].open(terms, self.asker, boxes[name])
-        )
-
-    def _each(
-        self, names: Sequence[str] | Mapping[str, object], do: Callable[[str], _Reply]
-    ) -> Iterator[tuple[str, _Reply | Exception]]:
-        for name in names:
-            try:
-                with undisturbed():
-                    reply: _Reply | Exception = do(name)
-            except Exception as problem:
-                reply = problem
-            yield name, reply
+        return in_turn(boxes, lambda name: self._sites[name].open(terms, self.asker, boxes[name]))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from privcal.checks import whole
 from privcal.errors import InputError
-from privcal.panels import problem_of
 from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
 from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
@@ -28,8 +27,8 @@ from privcal.secure.summing import (
     Tell,
     Unfinished,
     because,
-    may_be_charged,
     sum_of,
+    tell_left,
 )
 from privcal.secure.terms import FEWEST, Terms, threshold, usual_colluding, usual_needed
 from privcal.secure.way import Decided, Memory, Record, Way
@@ -183,9 +182,7 @@ class SecurePanel:
             total, left = known
             for name in total.sources:
                 tell(Step(SHARE, name, self.sources, self.sources, charged=True))
-            for name, problem in ((name, problem_of(code)) for name, code in left.items()):
-                charged = may_be_charged(problem)
-                tell(Step(SHARE, name, self.sources, self.sources, charged, problem))
+            tell_left(left, self.sources, tell)
         else:
             all_terms = self._record.terms(question) or self._settled(names, question)
             self._record.asks(all_terms)

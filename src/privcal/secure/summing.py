@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from privcal.errors import REFUSALS, Refused
-from privcal.panels import Unusable, problem_of
+from privcal.errors import REFUSALS
+from privcal.panels import Unusable, code_of, may_be_charged, problem_of
 from privcal.plausible import BOXES
 from privcal.privacy.sharing import PRIME, combine
 from privcal.secure.complaints import settle
@@ -158,15 +158,14 @@ def _go_on(chosen: Chosen, dealt: Mapping[str, Dealt], left: Mapping[str, str], 
             + because({name: left.get(name, "gone") for name in missing}),
             again=True,
         )
-    for name, code in chosen.left.items():
+    tell_left(chosen.left, len(dealt), tell)
+
+
+def tell_left(left: Mapping[str, str], of: int, tell: Tell) -> None:
+    """Say once more whose answers are not in a sum that was settled before, and why."""
+    for name, code in left.items():
         problem = problem_of(code)
-        charged = may_be_charged(problem)
-        tell(Step(SHARE, name, len(dealt), len(dealt), charged, problem))
-
-
-def may_be_charged(problem: Exception) -> bool:
-    """Whether a source that failed with this may have charged the question first."""
-    return not isinstance(problem, Refused) or problem.code in ("unavailable", "lost")
+        tell(Step(SHARE, name, of, of, may_be_charged(problem), problem))
 
 
 def _share(
@@ -272,15 +271,7 @@ def _boxes(
     }
 
 
-def code_of(problem: Exception) -> str:
-    """Why a source failed, in a word."""
-    return str(getattr(problem, "code", None) or type(problem).__name__)
-
-
 def because(left: Mapping[str, str]) -> str:
     """The first few reasons, in brackets."""
-    return (
-        f" ({'; '.join(f'{name}: {code}' for name, code in list(left.items())[:3])})"
-        if left
-        else ""
-    )
+    few = [f"{name}: {code}" for name, code in list(left.items())[:3]]
+    return f" ({'; '.join(few)})" if few else ""

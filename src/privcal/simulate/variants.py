@@ -48,7 +48,7 @@ class Variant:
         """The variant of that name: a method, with options as `--option` takes them in brackets.
 
         >>> Variant.read("acc-t(bounds=0.5,6, iterations=4)")
-        Variant(method='acc-t', options=(('bounds', (0.5, 6.0)), ('iterations', 4)))
+        Variant(method='acc-t', options=(('bounds', (0.5, 6.0)), ('iterations', 4)), aggregation='each')
 
         Public rows are told by their number: `sketch(public=2000)`.
         """

@@ -23,7 +23,7 @@ from privcal.federation.shared.messages import (
     open_reply,
 )
 from privcal.federation.shared.roster import Card, stored_roster
-from privcal.panels import Unusable, typical_rows
+from privcal.panels import Unusable, code_of, typical_rows
 from privcal.plausible import MAX_SITE_ROWS, beyond
 from privcal.queries import GRID
 from privcal.question import Question
@@ -154,7 +154,7 @@ class Sites:
         refused = {}
         for name, reply in self._ask("offer", self.names, self._campaign, questions):
             if isinstance(reply, Exception):
-                refused[name] = getattr(reply, "code", None) or str(reply)
+                refused[name] = code_of(reply)
         return refused
 
     def release(self) -> None:

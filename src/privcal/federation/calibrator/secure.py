@@ -11,7 +11,7 @@ from typing import TypeVar
 from privcal.crypto.sealing import SealingKey
 from privcal.federation.calibrator.panel import Sites
 from privcal.federation.shared.messages import Reply
-from privcal.panels import Unusable
+from privcal.panels import Unusable, code_of
 from privcal.privacy.policy import SecureRules
 from privcal.question import Question
 from privcal.secure.boxes import Box
@@ -75,11 +75,7 @@ class SecureSites:
     def offer(self, terms: Terms, questions: Sequence[Question]) -> dict[str, str]:
         """The sites of the terms that would refuse, and why; the others reserve what it all costs."""
         replies = self._ask("offer", terms, terms.sites, _yes, questions)
-        return {
-            name: str(getattr(reply, "code", None) or reply)
-            for name, reply in replies
-            if isinstance(reply, Exception)
-        }
+        return {name: code_of(reply) for name, reply in replies if isinstance(reply, Exception)}
 
     def release(self, campaign: str) -> None:
         """Give back what is still reserved: the run is over."""
