@@ -326,6 +326,20 @@ def campaign_folder(out: Path) -> Path:
     return out.with_name(out.name + ".campaign")
 
 
+def _aggregation(secure: dict[str, Any] | None) -> str:
+    """The options of a run that decide how answers are put together.
+
+    >>> _aggregation({"colluding": None, "needed": 8, "alone": None, "groups": 1})
+    '--aggregation secure --needed 8'
+    """
+    if secure is None:
+        return "--aggregation each"
+    said = {name: value for name, value in secure.items() if value is not None}
+    if said.get("groups") == 1:
+        del said["groups"]
+    return " ".join(["--aggregation secure", *(f"--{name} {said[name]}" for name in said)])
+
+
 def open_campaign(out: Path, plan: dict[str, Any], resume: bool, name: str | None) -> Campaign:
     """A new campaign, or the one that was begun for `out`, if it asks the same."""
     folder = campaign_folder(out)
@@ -334,10 +348,15 @@ def open_campaign(out: Path, plan: dict[str, Any], resume: bool, name: str | Non
     campaign = Campaign.resume(folder)
     wanted = plan if name is None else {**plan, "campaign": name}
     for part, value in wanted.items():
-        if campaign.plan.get(part) != value:
+        begun = campaign.plan.get(part)
+        if begun != value:
+            was, wants = (
+                (_aggregation(begun), _aggregation(value))
+                if part == "secure"
+                else (f"{part} {begun!r}", repr(value))
+            )
             raise InputError(
-                f"the campaign in {folder} was begun with {part} {campaign.plan.get(part)!r}, "
-                f"not {value!r}; resume it with the same, or remove that folder to give up what "
+                f"the campaign in {folder} was begun with {was}, not {wants}; resume it with the same, or remove that folder to give up what "
                 "it paid"
             )
     return campaign

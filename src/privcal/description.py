@@ -176,9 +176,10 @@ class Description:
             "The noise is added on the owner's own machine, before anything leaves it; the noise of "
             "all honest sources together hides each of them in the total.",
             f"How well that hides any one person from whoever asks, the server and up to {colluding} of the "
-            f"other sources, all working together: {as_odds(self.epsilon)}. It rests on the sealing and on "
-            "sources opening one total for each question, and no other.",
-            f"If more of them work together, or the sealing is broken: {as_odds(alone * self.epsilon)}; that "
+            f"other sources, all working together: {as_odds(self.epsilon)}. It rests on the sealing, and on "
+            "all other sources: that each adds its noise, keeps its keys, and opens one total for each "
+            "question and no other.",
+            f"If more of them work together, or any of that fails: {as_odds(alone * self.epsilon)}; that "
             "rests on nothing but the source's own machine.",
             *self._protected(),
         ]

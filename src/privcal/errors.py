@@ -38,7 +38,8 @@ REFUSALS = {
     "needs another name",
     "terms": "the policy does not allow a secure sum on these terms: it wants more honest hospitals, or less "
     "seen by all others together",
-    "roster": "the secure sum goes by another roster than the owner accepted (privcal site roster accept)",
+    "roster": "the secure sum goes by another roster than the owner accepted (privcal site roster accept), or "
+    "the site needs new keys (privcal site health tells its owner)",
     "not_secure": "the policy lets nothing leave but in secure sums",
     "opened": "another set of hospitals was opened for this question before; there is one for each",
     "lost": "this request was charged but its answer was lost; it is never drawn again",

@@ -172,7 +172,8 @@ def test_an_interrupted_run_goes_on_only_as_it_was_begun(
     ):
         code, _, stderr = run("calibrate", *clinics, *out, *more)
         assert code == 2
-        assert "was begun with secure" in stderr
+        assert "was begun with --aggregation secure" in stderr
+        assert "None" not in stderr
     code, _, stderr = run("calibrate", *clinics, *SECURE, *out)
     assert code == 0, stderr
     assert "going on with campaign" in stderr

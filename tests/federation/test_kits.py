@@ -373,7 +373,7 @@ def set_up(kit: Callable[[str], Path], tmp_path: Path) -> Path:
         (keys.destroy, "own keys", "cannot read the site's keys"),
         (mode("local/keys/site.key", 0o644), "own keys", "is open to other accounts"),
         (mode("local/keys", 0o755), "own keys", "is open to other accounts"),
-        (write("local/keys/site.key", "{}"), "own keys", "is damaged"),
+        (write("local/keys/site.key", "{}"), "own keys", "is not of format"),
         (mode("local/privcal.toml", 0o666), "private files", "privcal.toml can be changed"),
         (mode("local/privcal.ledger", 0o660), "private files", "privcal.ledger can be changed"),
         (write("local/privcal.toml", "populations = 1"), "settings", "at least one [[populations]]"),

@@ -355,7 +355,7 @@ def test_site_commands(run: Any, folder: Path, rows: Path) -> None:
     code, out, _ = run("site", "status", folder)
     assert code == 0
     assert "does not run just now" in out
-    assert "ε 0.5 of 2 is spent; 1.5 remains" in out
+    assert "epsilon spent: 0.5; 1.5 remains of 2" in out
     assert "Protected: one row" in out
     assert "you are in the data may come to believe it with at most 88 of 100" in out
     assert run("site", "status", folder.parent)[0] == 2

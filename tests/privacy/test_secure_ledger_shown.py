@@ -96,11 +96,18 @@ def test_many_ledgers_at_once_show_who_is_used_up_alone(ledger: Ledger, run: Run
     assert (one["requests"], one["state"], one["alone"]["remains"]) == (2, "used up", 0.0)
 
 
+def test_whoever_reconciles_is_told_that_a_site_needs_new_keys(ledger: Ledger, run: Run) -> None:
+    code, _, told = run("ledger", "reconcile", ledger.path, "--write-off", 0.1)
+    assert (code, "privcal site keys rotate" in told) == (0, True)
+
+
 def test_a_page_shows_both_totals_and_what_was_opened(ledger: Ledger) -> None:
     page = ledger_page(ledger)
     for words in (
-        "ε spent, against everybody else together",
+        "against everybody else together, ε in all",
         "2.3",
+        "more hospitals work together than the rules reckon with, say, or keys are lost), from 50 of 100 to "
+        "at most 91 of 100",
         "12.7",
         "(in a secure sum)",
         "Secure sums that were opened",

@@ -545,7 +545,10 @@ def test_the_terms_are_what_the_owners_want() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"colluding": 9}, "which 9 sources may .* needs at least 11 sources, and there are 10"),
+        (
+            {"colluding": 9},
+            "with 9 sources that may .* needs at least 11 sources, and there are 10",
+        ),
         ({"needed": 7}, "8 to 10 can be needed, not 7"),
         ({"needed": 11}, "8 to 10 can be needed, not 11"),
         ({"groups": 3}, "groups are for 60 sources and more, and there are 10"),

@@ -208,6 +208,11 @@ def reconcile(
     document = {"file": str(file), "written_off": written.epsilon, "alone": written.alone}
     what = written_off_in_words(written)
     show(as_json, document, f"{file}: epsilon {written.epsilon:g} {what}")
+    if ledger.policy.secure is not None:
+        note(
+            "if it is the ledger of a federation's site, that takes part in secure sums again when it has "
+            "new keys (privcal site keys rotate) that all others accepted: see privcal site health"
+        )
 
 
 def export(

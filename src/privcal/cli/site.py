@@ -16,7 +16,7 @@ from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Wh
 from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.errors import InputError
 from privcal.federation import need_flare
-from privcal.privacy.explain import budget_of, promise, remaining
+from privcal.privacy.explain import balance, budget_of, promise
 
 if TYPE_CHECKING:
     from privcal.federation.site.settings import Population, Scoring
@@ -344,8 +344,7 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
     policy, facts = ledger.policy, budget_of(ledger)
     say(as_json, population.data.name + (f", model {population.model}" if population.model else ""))
     if facts["remains"] is not None:
-        total, spent = facts["total"], facts["spent"]
-        say(as_json, f"ε {spent:g} of {total:g} is spent; {remaining(facts)}")
+        say(as_json, *balance(facts))
     say(as_json, *promise(policy, ledger.unit))
     if not ledger.in_step:
         note(

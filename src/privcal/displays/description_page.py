@@ -35,6 +35,7 @@ def _known(d: Description) -> Html:
         "campaign": d.campaign,
         "model": d.model,
         "ε at each source": f"{d.epsilon:g}",
+        "how": None if d.secure is None else "in a secure sum",
         "method": d.method,
         "options of the method": options,
         "sources, about": None if d.sources is None else f"{d.sources:,}",

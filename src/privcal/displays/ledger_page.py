@@ -51,12 +51,13 @@ def ledger_page(ledger: Ledger) -> str:
         known |= {"ε spent": f"{spent:g}", "ε that remains": _left(budget)}
         if (alone := budget["alone"]) is not None:
             known |= {
-                "ε spent, against everybody else together": f"{alone['spent']:g}",
-                "ε of it that remains": _left(alone),
+                "against everybody else together, ε in all": f"{alone['total']:g}",
+                "… ε spent": f"{alone['spent']:g}",
+                "… ε that remains": _left(alone),
             }
     state = [] if ledger.in_step else [_OUT_OF_STEP]
     sections = [
-        Section("Now", join(paragraphs(*state), facts(known), _meaning(spent, fixed.unit))),
+        Section("Now", join(paragraphs(*state), facts(known), _meaning(budget, fixed.unit))),
         Section("Who asked what", join(_asked(charges), _opened(entries))),
         *([Section("How it was spent", _course(charges, policy.epsilon))] if charges else []),
         Section("The rules", _rules(policy.to_dict())),
@@ -80,13 +81,24 @@ def _left(budget: dict[str, Any]) -> str:
     return f"{max(0.0, budget['remains']):g}"
 
 
-def _meaning(spent: float, unit: str) -> Html:
+def _meaning(budget: dict[str, Any], unit: str) -> Html:
+    spent, alone = budget["spent"], budget["alone"]
     if spent <= 0:
         return paragraphs("Nothing has left yet.")
-    return paragraphs(
+    lines = [
         f"What has left so far, all of it together, can move what somebody believes of one {unit} from "
-        f"{parts.odds(spent).replace(' → ', ' of 100 to ')}."
-    )
+        f"{_odds(spent)}."
+    ]
+    if alone is not None and alone["spent"] > spent:
+        lines.append(
+            "That is where what secure sums rest on holds. Where it does not (more hospitals work together "
+            f"than the rules reckon with, say, or keys are lost), from {_odds(alone['spent'])}."
+        )
+    return paragraphs(*lines)
+
+
+def _odds(epsilon: float) -> str:
+    return parts.odds(epsilon).replace(" → ", " of 100 to ")
 
 
 def _asked(charges: list[Entry]) -> Html:

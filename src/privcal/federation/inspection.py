@@ -229,8 +229,8 @@ def _settings(folder: Path) -> str:
 def _keys(folder: Path) -> str:
     if not _is_set_up(folder):
         return ""
-    lost = SiteKeys.load(folder).lost and Site.load(folder).secure_rules  # of no use otherwise
-    return LOST if lost else ""
+    SiteKeys.load(folder)
+    return LOST if Site.load(folder).needs_new_keys else ""
 
 
 @_rule(

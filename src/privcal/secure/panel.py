@@ -33,6 +33,7 @@ from privcal.secure.summing import (
 from privcal.secure.terms import FEWEST, Terms, threshold, usual_colluding, usual_needed
 from privcal.secure.way import Decided, Memory, Record, Way
 from privcal.totals import Part, Total
+from privcal.wording import plural
 
 USUAL_ALONE = 10
 """How many times ε all others together may learn, where nobody says."""
@@ -276,7 +277,7 @@ def needed(decided: Decided, sites: int) -> int:
     fewest = max(FEWEST, t + 2, t + honest)
     if sites < fewest:
         raise InputError(
-            f"a secure sum of which {t} sources may work with the asker needs at least {fewest} "
+            f"a secure sum with {plural(t, 'source')} that may work with the asker needs at least {fewest} "
             f"sources{where}, and there are {sites}"
         )
     least = max(threshold(sites, t), t + honest)

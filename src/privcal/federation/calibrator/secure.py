@@ -30,12 +30,11 @@ class SecureSites:
     def __init__(self, sites: Sites, warn: Callable[[str], None] = lambda text: None) -> None:
         self._sites = sites
         self.asker, self.members, self.max_rows = sites.asker, sites.members, sites.max_rows
-        told = {}
-        for name in sites.names:
-            if problem := self._problem(name):
-                warn(f"{name} {problem}, and is not asked")
-            else:
-                told[name] = sites.told[name]
+        problems = {name: self._problem(name) for name in sites.names}
+        for problem in dict.fromkeys(filter(None, problems.values())):
+            names = ", ".join(name for name in sites.names if problems[name] == problem)
+            warn(f"not asked: {names} ({problem})")
+        told = {name: sites.told[name] for name in sites.names if problems[name] is None}
         self.names: Sequence[str] = list(told)
         self.rows_per_source = sites.rows_per_source
         counted = {name: reply.rows_per_person for name, reply in told.items()}
@@ -52,19 +51,21 @@ class SecureSites:
         """Why a site cannot take part, as far as it tells."""
         reply = self._sites.told.get(name)
         if reply is None:
-            return "does not say what it wants of secure sums"
+            return "no word of what the owner wants of secure sums"
         if reply.rules is None:
-            return "takes no part in secure sums, or not in yours: its policy says nothing of them"
+            return (
+                "no part in secure sums, or not in yours: the owner's policy says nothing of them"
+            )
         if reply.rules.roster != self.members.digest:
             return (
-                "goes by another roster than yours: compare its digest with the owner, who takes yours "
+                "another roster than yours, or none: compare the digest with the owner, who takes yours "
                 "with privcal site roster accept"
             )
         asked = len(self.members.by_name)
         if max(reply.rules.min_honest, 2) + reply.rules.colluding > asked:
             return (
-                f"wants {reply.rules.min_honest} honest hospitals beside {reply.rules.colluding} that "
-                f"may collude, and the roster has {asked} in all"
+                f"the owner wants {reply.rules.min_honest} honest hospitals beside "
+                f"{reply.rules.colluding} that may collude, and the roster has {asked} in all"
             )
         return None
 

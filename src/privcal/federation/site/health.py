@@ -130,25 +130,18 @@ def _certificate(folder: Path) -> tuple[bool, str]:
 
 
 def _keys(folder: Path) -> tuple[bool, str]:
-    keys = SiteKeys.load(folder)
-    if Site.load(folder).secure_rules and (keys.lost or _restored(folder, keys)):
+    SiteKeys.load(folder)
+    if Site.load(folder).needs_new_keys:
         return False, LOST
     return True, "the site's own keys are here"
-
-
-def _restored(folder: Path, keys: SiteKeys) -> bool:
-    """Whether a ledger that the keys go with is another now, as far as all can be read."""
-    try:
-        now = {Ledger(population.ledger).generation for population in Site.load(folder).populations}
-    except Refused:  # a sign of its own
-        return False
-    return bool(set(keys.ledgers) - now)
 
 
 def _secure(folder: Path) -> tuple[bool, str]:
     roster = stored_roster(folder)
     if not roster.cards:
         return False, "there is no roster yet: accept the calibrator's (privcal site roster accept)"
+    if Site.load(folder).needs_new_keys:
+        return False, "takes no part before there are new keys (privcal site keys rotate)"
     card, keys = roster.card(own_name(folder)), SiteKeys.load(folder)
     if card is None or card.keys != (keys.public, keys.sealing_public):
         return False, (

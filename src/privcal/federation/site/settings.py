@@ -169,6 +169,19 @@ class Site:
                 wanted.append(Ledger(population.ledger).policy.secure)
         return [rules for rules in wanted if rules is not None]
 
+    @property
+    def needs_new_keys(self) -> bool:
+        """Whether it takes part in no secure sum before its owner makes new keys: the sealing key was
+        destroyed, or will be, because a ledger that it goes with is another now."""
+        own = SiteKeys.load(self.folder)
+        if not self.secure_rules:
+            return False
+        try:
+            now = {Ledger(population.ledger).generation for population in self.populations}
+        except Refused:  # nobody knows before all can be read
+            return own.lost
+        return own.lost or bool(set(own.ledgers) - now)
+
     def bind_keys(self) -> SiteKeys:
         """The site's keys; the sealing key goes with the ledgers that the site has now (`keys.bind`).
 
