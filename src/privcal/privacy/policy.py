@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,16 @@ class SecureRules:
             min(limits, default=None),
             self.required or other.required,
         )
+
+
+def strictest(rules: Iterable[SecureRules | None]) -> SecureRules | None:
+    """What all of these owners want together, whatever their rosters; None where nobody says.
+
+    >>> strictest([SecureRules(2, alone=5), None, SecureRules(3)])
+    SecureRules(colluding=3, roster=None, min_honest=2, alone=5, epsilon_alone=None, required=False)
+    """
+    wanted = [replace(each, roster=None) for each in rules if each is not None]
+    return reduce(SecureRules.narrowed, wanted) if wanted else None
 
 
 @dataclass(frozen=True)

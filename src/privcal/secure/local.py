@@ -8,13 +8,11 @@ over a federation can be tried beforehand, as it will be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
 
 from privcal.errors import InputError, Refused
 from privcal.panels import Answerer, LocalPanel, in_turn
 from privcal.privacy.laws import MAX_ALONE
-from privcal.privacy.policy import MAX_ROWS, SecureRules
+from privcal.privacy.policy import MAX_ROWS, SecureRules, strictest
 from privcal.question import Question
 from privcal.secure.boxes import Box
 from privcal.secure.keys import Keys, local_keys, member
@@ -62,9 +60,7 @@ class LocalWay:
     @property
     def rules(self) -> SecureRules | None:
         """What the owners want of secure sums, all of them together; None where nobody says."""
-        said = [site.source.policy.secure for site in self._sites.values()]
-        wanted = [replace(rules, roster=None) for rules in said if rules is not None]
-        return reduce(SecureRules.narrowed, wanted) if wanted else None
+        return strictest(site.source.policy.secure for site in self._sites.values())
 
     def offer(self, terms: Terms, questions: Sequence[Question]) -> dict[str, str]:
         def code(name: str, _: Source) -> str | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
 from statistics import median_low
 from typing import TypeVar
 
@@ -12,7 +10,7 @@ from privcal.crypto.sealing import SealingKey
 from privcal.federation.calibrator.panel import Sites
 from privcal.federation.shared.messages import Reply
 from privcal.panels import Unusable, code_of
-from privcal.privacy.policy import SecureRules
+from privcal.privacy.policy import strictest
 from privcal.question import Question
 from privcal.secure.boxes import Box
 from privcal.secure.participant import Dealt, read_dealt
@@ -47,8 +45,7 @@ class SecureSites:
                 f"{name} lets {counted[name]} rows of a person count, most sites {usual}: the noise of "
                 "the whole sum goes by the largest number, so it is as many times as much"
             )
-        wanted = [replace(reply.rules, roster=None) for reply in told.values() if reply.rules]
-        self.rules = reduce(SecureRules.narrowed, wanted) if wanted else None
+        self.rules = strictest(reply.rules for reply in told.values())
 
     def _problem(self, name: str) -> str | None:
         """Why a site cannot take part, as far as it tells."""

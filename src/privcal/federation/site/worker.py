@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from privcal.federation.site import log
 from privcal.federation.site.keys import LOST
 from privcal.federation.site.settings import Site
 from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import SecureRules
+from privcal.privacy.policy import strictest
 from privcal.queries import GRID
 from privcal.secure.members import Members
 from privcal.secure.participant import Participant
@@ -55,10 +55,10 @@ def _about(site: Site, asker: str) -> Reply:
     sources = [population.source(site.name) for population in site.populations]
     asked = [source for source in sources if source.policy.admits(asker)]
     rows = min(filter(None, (source.policy.rows for source in asked)), default=None)
-    secure = {source: rules for source in asked if (rules := source.policy.secure) is not None}
-    if not secure:
+    secure = [source for source in asked if source.policy.secure is not None]
+    wanted = strictest(source.policy.secure for source in secure)
+    if wanted is None:
         return Reply(accepted=True, rows=rows)
-    wanted = reduce(SecureRules.narrowed, (replace(r, roster=None) for r in secure.values()))
     wanted = replace(wanted, roster=_members(site).digest)
     most = max(source.rows_per_person for source in secure)
     return Reply(accepted=True, rows=rows, rules=wanted, rows_per_person=most)

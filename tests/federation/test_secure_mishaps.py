@@ -242,11 +242,10 @@ def test_a_method_is_told_the_noise_of_the_newest_total(monkeypatch: pytest.Monk
             super().__init__(*averages, **facts)
             told_of.append(self.noise)
 
-    monkeypatch.setattr(sys.modules[privcal.calibrate.__module__], "History", Noted)
+    monkeypatch.setattr(sys.modules["privcal.calibrate"], "History", Noted)
     result = privcal.calibrate(make_sources(6), "acc-t", 1.0, aggregation=Secure(needed=5))
-    newest = {
-        asked.question.round: asked.total for asked in result.rounds
-    }  # the last of each round
+    # The last of each round.
+    newest = {asked.question.round: asked.total for asked in result.rounds}
     assert told_of == [total.noise for total in newest.values() if total is not None]
     assert told_of[-1].honest == 4
     assert result.noise is not None
