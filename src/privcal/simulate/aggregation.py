@@ -13,8 +13,8 @@ from privcal.calibrate import AGGREGATIONS
 from privcal.checks import known
 from privcal.errors import InputError
 from privcal.privacy.laws import NoiseLaw
-from privcal.secure.panel import USUAL_ALONE
-from privcal.secure.terms import FEWEST, usual_colluding, usual_needed
+from privcal.secure.panel import USUAL_ALONE, Secure, expected
+from privcal.secure.terms import FEWEST
 
 EACH, SECURE = AGGREGATIONS
 BOTH = "both"
@@ -47,8 +47,7 @@ def noise_law(aggregation: str, sources: int) -> NoiseLaw:
         raise InputError(
             f"a secure sum is of at least {FEWEST} sources, not of {sources}: ask each by itself"
         )
-    colluding = usual_colluding(sources)
-    return NoiseLaw(honest=usual_needed(sources, colluding) - colluding, alone=USUAL_ALONE)
+    return expected(Secure(), sources, rows_per_person=1)[1]
 
 
 def epsilon_share(sources: int) -> float:
