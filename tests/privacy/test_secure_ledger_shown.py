@@ -179,3 +179,10 @@ def test_an_owner_sees_that_a_campaign_wants_secure_sums(ledger: Ledger, run: Ru
     assert "in secure sums (10 times alone)" in " ".join(
         run("ledger", "show", ledger.path)[1].split()
     )
+
+
+def test_a_page_says_in_words_where_the_second_total_promises_nothing(ledger: Ledger) -> None:
+    ledger.charge_share(replace(SHARED, round=1), "ann", POLICY, "others", 10 * NANO)
+    assert "keys are lost), from 50 of 100 to more than 99, which is no promise" in ledger_page(
+        ledger
+    )

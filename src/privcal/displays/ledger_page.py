@@ -98,7 +98,10 @@ def _meaning(budget: dict[str, Any], unit: str) -> Html:
 
 
 def _odds(epsilon: float) -> str:
-    return parts.odds(epsilon).replace(" → ", " of 100 to ")
+    told = parts.odds(epsilon)
+    if " → " not in told:
+        return "50 of 100 to more than 99, which is no promise"
+    return told.replace(" → ", " of 100 to ")
 
 
 def _asked(charges: list[Entry]) -> Html:
