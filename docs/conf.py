@@ -11,7 +11,6 @@ import inspect
 import os
 import pkgutil
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,17 +161,21 @@ APIS: list[str] = []
 
 def make_pages(_: Any) -> None:
     """Copy what lies outside, and write a page for each section of the reference."""
-    shutil.rmtree(MADE, ignore_errors=True)
-    MADE.mkdir()
-    for page, copy in COPIES.items():
-        if copy.parent == MADE:
-            copy.write_text(relinked(page.read_text("utf-8"), page, copy), "utf-8")
+    MADE.mkdir(exist_ok=True)
+    texts = {
+        copy: relinked(page.read_text("utf-8"), page, copy)
+        for page, copy in COPIES.items()
+        if copy.parent == MADE
+    }
     for title, names in sections((DOCS / "reference.md").read_text("utf-8")):
         body = "\n".join(map(directive, names))
-        text = f"# {title}\n\n```{{eval-rst}}\n{body}```\n"
         name = f"api-{re.sub(r'[^a-z]+', '-', title.lower())}"
-        (MADE / f"{name}.md").write_text(text, "utf-8")
+        texts[MADE / f"{name}.md"] = f"# {title}\n\n```{{eval-rst}}\n{body}```\n"
         APIS.append(f"made/{name}")
+    for path, text in texts.items():
+        path.write_text(text, "utf-8")
+    for path in set(MADE.iterdir()) - set(texts):  # of a page that is no more
+        path.unlink()
 
 
 def setup(app: Any) -> None:

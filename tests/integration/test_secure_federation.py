@@ -129,7 +129,7 @@ def test_a_site_whose_budget_is_full_or_that_is_slow_from_the_start_is_left_out(
     with federation.policy("site-4", secure=rules(epsilon_alone=9 * EPSILON)):
         assert "over_budget" in without("site-4"), "all others together might learn ten times ε"
     with federation.settings("site-5", delay="60.0"):
-        assert "does not say what it wants" in without("site-5", "--site-timeout", 15)
+        assert "no word of what the owner wants" in without("site-5", "--site-timeout", 15)
 
 
 def test_a_calibrator_killed_between_share_and_open_resumes_and_nobody_pays_twice(
