@@ -34,12 +34,6 @@ def run() -> None:
     if find_spec("nvflare") is None:
         report.note("skipped: FLARE is not installed (pip install 'privcal[federation]')")
         return
-    with tempfile.TemporaryDirectory() as marks:
-        os.environ["PRIVCAL_MARKS"] = str(Path(marks) / "marks.db")  # not the owner's own
-        _measure()
-
-
-def _measure() -> None:
     rows = [_real(sites) for sites in (2, 4, 8)]
     report.table(
         f"federation: real processes over TLS, {DELAY} s delay at each site, Acc-T (6 questions)",
@@ -107,6 +101,9 @@ def _make(kits: Path, count: int, delay: float = DELAY) -> None:
     from privcal.federation.one_machine import demo
     from privcal.federation.site import settings as site
 
+    # Not the owner's own, and not those of the last federation: its files are gone, and the system
+    # gives their numbers to new ones, which would be taken for them.
+    os.environ["PRIVCAL_MARKS"] = str(kits.parent / "marks.db")
     project = Project(
         name="bench",
         server=Member("localhost", "server"),
