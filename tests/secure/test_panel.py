@@ -28,6 +28,7 @@ from privcal.secure.panel import Secure, SecurePanel
 from privcal.secure.summing import Step, Unfinished
 from privcal.secure.terms import Terms
 from privcal.secure.way import Memory
+from privcal.sketch.answers import SketchTotal
 from privcal.totals import Total
 from tests.conftest import random_scores
 from tests.support.odd_way import (
@@ -624,6 +625,18 @@ def test_a_ledger_that_two_sources_call_theirs_is_nobodys() -> None:
     lie = only("s03", then=lambda terms, name, dealt: replace(dealt, ledger=other))
     total, _ = ask(panel(OddWay(sources, share=lie)))
     assert set(total.ledgers) == {"s01", "s02", "s04"}
+
+
+def test_two_liars_do_not_make_two_sources_look_like_one() -> None:
+    """One calls another's ledger its own, so that neither has one, and the next one's is its name."""
+    sources = make_sources(5)
+    said = {"s03": sources[0].ledger.id, "s04": "s00"}
+
+    def lie(terms: Terms, name: str, dealt: Any) -> Any:
+        return replace(dealt, ledger=said.get(name, dealt.ledger))
+
+    total, _ = ask(panel(OddWay(sources, share=lie)))
+    assert len(SketchTotal.of(total, "acme").sources) == 5
 
 
 # --- groups ----------------------------------------------------------------------------------------

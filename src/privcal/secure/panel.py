@@ -305,9 +305,10 @@ def expected(options: Secure, sources: int, rows_per_person: int) -> tuple[int, 
 
 
 def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
-    """The ids of the ledgers, but for those that two sources say are theirs."""
+    """The ids of the ledgers, but for those that two sources say are theirs, or that are names: who
+    has none goes by the name."""
     told = {name: ledger for one in summed for name, ledger in one.ledgers.items()}
-    often = Counter(told.values())
+    often = Counter([*told.values(), *told])
     return {name: ledger for name, ledger in told.items() if often[ledger] == 1}
 
 
