@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +384,33 @@ def test_an_impossible_answer_is_left_out_where_nobody_can_be_compared() -> None
     result = privcal.calibrate([*hospitals(2), Liar("liar", claims(1e300))], "sketch", 1.0)
     assert result.left_out == ("liar",)
     assert result.map.provenance["left_out"] == 1
+
+
+class Namesake:
+    """A source that answers as it should, and calls another's ledger its own."""
+
+    def __init__(self, source: privcal.Source, ledger: str, name: str = "liar") -> None:
+        self.source, self.ledger, self.name = source, ledger, name
+
+    def answer(self, question: Question, asker: str) -> Answer:
+        return replace(self.source.answer(question, asker), ledger=self.ledger)
+
+
+def test_whoever_calls_anothers_ledger_its_own_does_not_stop_the_run() -> None:
+    *honest, one, other = hospitals(5)
+    liars = [Namesake(one, honest[0].ledger.id), Namesake(other, "h0", "another")]
+    sketch = privcal.calibrate([*honest, *liars], "sketch", 1.0).sketch
+    assert sketch is not None
+    told = {answer.source: answer.ledger for answer in sketch.answers}
+    ids = {source.name: source.ledger.id for source in honest[1:]}
+    assert told == {**ids, "h0": "", "liar": "", "another": ""}
+    assert sketch.nano_spent == dict.fromkeys(told, 10**9)
+
+
+def test_one_ledger_behind_two_names_is_still_noticed() -> None:
+    *honest, one = hospitals(3)
+    with pytest.raises(privcal.InputError, match="there twice"):
+        privcal.calibrate([*honest, one, Namesake(one, one.ledger.id, "again")], "sketch", 1.0)
 
 
 def test_where_nobody_can_be_compared_the_map_does_not_say_that_nobody_lied() -> None:

@@ -20,7 +20,7 @@ from privcal.checks import one_of, whole
 from privcal.errors import REFUSALS, CalibrationError, InputError
 from privcal.maps import Map, TemperatureMap
 from privcal.methods.base import Answered, Ask, Batch, History, Method, drive, plan
-from privcal.panels import Answerer, LocalPanel, Panel, code_of, may_be_charged
+from privcal.panels import Answerer, LocalPanel, Panel, code_of, may_be_charged, own_ledgers
 from privcal.plausible import FEWEST, IMPLAUSIBLE, implausible, impossible
 from privcal.privacy import approvals
 from privcal.privacy.epsilon import from_nano, to_nano
@@ -555,11 +555,12 @@ class _Run:
             )
             for asked in self.asked
         ]
+        told = {name: self.ledgers[name] for name in self.present if name in self.ledgers}
         return method.sketch(
             answered,
             asker=self.panel.asker,
             campaign=self.campaign,
-            ledgers={name: self.ledgers[name] for name in self.present if name in self.ledgers},
+            ledgers=own_ledgers(told, answered[-1].answers) if answered else {},
             rows_per_person=self.panel.rows_per_person,
             model=self.model,
         )

@@ -213,6 +213,28 @@ def typical_rows(declared: Iterable[int | None]) -> float | None:
     return float(np.median(told)) if told else None
 
 
+def own_ledgers(
+    told: Mapping[str, str], answers: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, str]:
+    """The ids of ledgers, by source, of those that are nobody else's: a source may say anything.
+
+    One that two sources say is theirs is neither's, unless they gave the same `answers` too, and
+    so have one ledger indeed. Nor is a source's name an id: who has none goes by the name.
+
+    >>> own_ledgers({"north": "4f", "south": "4f", "east": "north", "west": "9a"})
+    {'west': '9a'}
+    """
+    whose: dict[str, set[object]] = {}
+    for name, ledger in told.items():
+        answer = name if answers is None else tuple(answers[name])
+        whose.setdefault(ledger, set()).add(answer)
+    return {
+        name: ledger
+        for name, ledger in told.items()
+        if len(whose[ledger]) == 1 and ledger not in told
+    }
+
+
 def _names(sources: Sequence[Answerer]) -> list[str]:
     """The name of each source; where two have the same, the ids of their ledgers tell them apart."""
     names = [s.name or f"source {i}" for i, s in enumerate(sources, 1)]

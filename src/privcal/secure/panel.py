@@ -8,12 +8,12 @@ not be compared.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from privcal.checks import whole
 from privcal.errors import InputError
+from privcal.panels import own_ledgers
 from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
 from privcal.privacy.policy import SecureRules
 from privcal.queries import GRID
@@ -192,7 +192,7 @@ class SecurePanel:
                 question,
                 tuple(Part(s.names, tuple(v / GRID for v in s.values)) for s in summed),
                 self._law(terms.needed for terms in all_terms),
-                _ledgers(summed),
+                own_ledgers({name: id for s in summed for name, id in s.ledgers.items()}),
                 tuple(sorted(name for s in summed for name in s.left_out)),
             )
             self._record.keeps(total, {n: why for s in summed for n, why in s.left.items()})
@@ -302,14 +302,6 @@ def expected(options: Secure, sources: int, rows_per_person: int) -> tuple[int, 
     honest = needed(decided, sources // options.groups) - decided.colluding
     law = NoiseLaw(rows_per_person, honest, decided.alone, decided.groups)
     return decided.colluding, law
-
-
-def _ledgers(summed: Sequence[Summed]) -> dict[str, str]:
-    """The ids of the ledgers, but for those that two sources say are theirs, or that are names: who
-    has none goes by the name."""
-    told = {name: ledger for one in summed for name, ledger in one.ledgers.items()}
-    often = Counter([*told.values(), *told])
-    return {name: ledger for name, ledger in told.items() if often[ledger] == 1}
 
 
 def _decided(
