@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
+import privcal
 from privcal.privacy.shares import add_noise_share
+from privcal.privacy.sharing import PRIME
 from privcal.queries import GRID, CellHistogram, Gap, Histogram, Query
 from privcal.question import Question
-from privcal.secure.panel import SecurePanel
+from privcal.secure.panel import Secure, SecurePanel
 from privcal.secure.plausible import beyond, noise_limit
 from privcal.secure.summing import FINAL, Unfinished
 from privcal.secure.terms import Terms
@@ -116,7 +119,7 @@ class Claims(OddWay):
         from privcal.privacy.sharing import split
         from privcal.secure.participant import Dealt
 
-        values = [10**6 * GRID, *([0] * (terms.question.query.length - 1))]
+        values = [self.claimed, *([0] * (terms.question.query.length - 1))]
         rows = split(values, terms.threshold, len(terms.sites))
         boxes = {
             site: self.box(terms, name, site, row)
@@ -124,6 +127,7 @@ class Claims(OddWay):
         }
         return Dealt(boxes, dealt.ledger, self.declared)
 
+    claimed = 10**6 * GRID
     declared: int | None = None
 
 
@@ -158,3 +162,18 @@ def test_in_groups_a_liar_spoils_one_and_the_median_is_another() -> None:
     averages = sorted(part.values[0] / len(part.sources) for part in total.parts)
     assert averages[2] > 10**4
     assert total.average[0] < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claimed", [PRIME // 2, -(PRIME // 2)])
+def test_in_groups_no_lie_is_too_large_for_a_sketch(claimed: int, tmp_path: Path) -> None:
+    way = Claims(make_sources(60))
+    way.claimed = claimed
+    asked = SecurePanel(way, Secure(colluding=3, groups=3))
+    sketch = privcal.calibrate(asked, "sketch", 0.5).sketch
+    assert sketch is not None
+    [total] = sketch.totals
+    assert max(abs(part.values[0]) for part in total.parts) > 10**31
+    assert np.abs(total.average).max() < 100
+    sketch.save(tmp_path / "sketch.json")
+    assert type(sketch).load(tmp_path / "sketch.json") == sketch

@@ -16,6 +16,7 @@ from privcal.errors import InputError
 from privcal.privacy.epsilon import MAX_EPSILON, NANO
 from privcal.privacy.laws import NoiseLaw
 from privcal.privacy.policy import MAX_ROWS_PER_PERSON
+from privcal.privacy.sharing import PRIME
 from privcal.queries import GRID
 from privcal.question import check_asker, check_campaign
 from privcal.scores import FloatArray
@@ -247,20 +248,19 @@ def _part(what: str, part: Part) -> Part:
         raise InputError(f"{what}: the sources of a part must be a list of names")
     if not all(isinstance(name, str) and name for name in sources):
         raise InputError(f"{what}: the sources of a part must be names")
-    return Part(tuple(sorted(sources)), _values(what, part.values, len(sources)))
+    # Whatever can be opened: a liar's group may have any sum, and the median does not mind.
+    return Part(tuple(sorted(sources)), _values(what, part.values, PRIME / 2 / GRID))
 
 
-def _values(what: str, values: Any, sources: int = 1) -> tuple[float, ...]:
+def _values(what: str, values: Any, most: float = 2**63 / GRID) -> tuple[float, ...]:
+    """Numbers up to what a source can answer: its sums are 64-bit whole numbers on the grid."""
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{what}: values must be a list of numbers")
-    return tuple(_value(what, value, sources) for value in values)
+    return tuple(_value(what, value, most) for value in values)
 
 
-def _value(what: str, value: Any, sources: int) -> float:
-    # A source's sums are 64-bit whole numbers on the grid.
-    most = sources * 2**63 / GRID
+def _value(what: str, value: Any, most: float) -> float:
     fits = isinstance(value, (int, float)) and abs(value) <= most  # NaN does not
     if isinstance(value, bool) or not fits:
-        who = "a source can answer" if sources == 1 else "so many sources can add up to"
-        raise InputError(f"{what}: {value!r} is no number that {who}")
+        raise InputError(f"{what}: {value!r} is no number that can be in it")
     return float(value)
