@@ -387,6 +387,17 @@ def test_the_sites_of_the_roster_that_are_connected_are_the_panel(
     assert {name for _, name, _ in link.sent} == {"site-1", "site-2", "site-3"}
 
 
+def test_whoever_is_to_be_left_out_gets_no_message(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakeLink(**{f"site_{n}": honest(lab, f"site-{n}") for n in (1, 2, 3)})
+    with linked(monkeypatch, lab, link, without=["site-2"]) as sites:
+        assert sites.names == ["site-1", "site-3"]
+    assert {name for _, name, _ in link.sent} == {"site-1", "site-3"}
+    with pytest.raises(InputError, match="site-9 is not on the roster"):
+        linked(monkeypatch, lab, link, without=["site-9"])
+
+
 def test_a_site_with_other_keys_than_the_roster_says_is_not_asked_and_that_is_said(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,12 +199,33 @@ def test_a_hospital_that_wants_more_others_than_there_are_stops_nobody_else(
     assert text.startswith("not asked: h3 (")
 
 
-def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(sites: Sites) -> None:
-    way, warned = told(sites, rows_per_person=1000)
-    assert way.rows_per_person == 1000
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"rows_per_person": 1000}, "lets 1000 rows of a person count, most sites 1:"),
+        ({"colluding": 3}, "reckons with 3 hospitals that collude, most sites with 1:"),
+        ({"alone": 1}, "lets all others together learn 1 times epsilon, most sites 10 times:"),
+    ],
+)
+def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(
+    sites: Sites, odd: dict[str, int], said: str
+) -> None:
+    roster = Roster(tuple(sites._card(name) for name in NAMES)).digest
+    if "rows_per_person" not in odd:
+        way, warned = told(sites, rules=SecureRules(**{"colluding": 1, "roster": roster, **odd}))
+    else:
+        way, warned = told(sites, **odd)
     [text] = warned
-    assert text.startswith("h3 lets 1000 rows of a person count, most sites 1")
+    assert text.startswith(f"h3 {said}")
+    assert text.endswith("(--without h3 leaves it out)")
+    panel, usual = (SecurePanel(each, Secure()).noise for each in (way, told(sites)[0]))
+    assert panel.variance(10**9, 5) > usual.variance(10**9, 5)
+
+
+def test_one_who_wants_less_than_others_is_not_named(sites: Sites) -> None:
+    roster = Roster(tuple(sites._card(name) for name in NAMES)).digest
     assert told(sites)[1] == []
+    assert told(sites, rules=SecureRules(0, roster, alone=20))[1] == []
 
 
 # --- the noise that is in a total, and the noise that is told -------------------------------------

@@ -110,7 +110,7 @@ def test_a_campaign_in_secure_sums_finds_what_it_should_and_charges_each_site_on
     assert spent_since(secure_federation, before) == dict.fromkeys(NAMES, round_nano(EPSILON))
 
 
-def test_a_site_whose_budget_is_full_or_that_is_slow_from_the_start_is_left_out(
+def test_a_site_that_is_not_wanted_whose_budget_is_full_or_that_is_slow_is_left_out(
     secure_federation: Federation, tmp_path: Path
 ) -> None:
     federation = secure_federation
@@ -126,6 +126,7 @@ def test_a_site_whose_budget_is_full_or_that_is_slow_from_the_start_is_left_out(
         assert spent_since(federation, before) == paid
         return said
 
+    assert "site-3" not in without("site-3", "--without", "site-3")
     with federation.policy("site-4", secure=rules(epsilon_alone=9 * EPSILON)):
         assert "over_budget" in without("site-4"), "all others together might learn ten times ε"
     with federation.settings("site-5", delay="60.0"):

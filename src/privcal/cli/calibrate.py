@@ -129,6 +129,10 @@ Resume = Annotated[
 SiteTimeout = Annotated[
     int, typer.Option(help="With --federation: seconds a site has for one reply.")
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SITE", help="With --federation: do not ask this site; may be repeated."),
+]
 MaxRows = Annotated[
     int | None,
     typer.Option(
@@ -248,6 +252,7 @@ def calibrate(
     model: Model = None,
     resume: Resume = False,
     site_timeout: SiteTimeout = 120,
+    without: Without = None,
     max_rows: MaxRows = None,
     rows_per_person: RowsPerPerson = 1,
     aggregation: Aggregation = "each",
@@ -307,7 +312,8 @@ def calibrate(
     named, method = method, method or default.METHOD
     theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
-    _check_who(federation, files, owned, resume or max_rows is not None or rows_per_person != 1)
+    distant = resume or max_rows is not None or rows_per_person != 1 or without is not None
+    _check_who(federation, files, owned, distant)
     check_files(method, public=public, sketch=sketch, plot=plot)
     layout: dict[str, Any] = {
         "columns": columns_of(columns),
@@ -383,7 +389,15 @@ def calibrate(
         asked = _sources(request, sources, files, source_column)
     else:
         most = MAX_SITE_ROWS if max_rows is None else max_rows
-        asked = _sites(request, federation, resume, site_timeout, most, rows_per_person)
+        asked = _sites(
+            request,
+            federation,
+            resume,
+            most,
+            timeout=site_timeout,
+            without=without or (),
+            rows_per_person=rows_per_person,
+        )
     result, names = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
@@ -468,7 +482,9 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
         if letter := next((file for file in files if file.suffix.lower() == ".json"), None):
             raise InputError(f"{letter} holds no scores; of answers by mail, say --answers")
         if distant:
-            raise InputError("--resume, --max-rows and --rows-per-person are for --federation")
+            raise InputError(
+                "--resume, --without, --max-rows and --rows-per-person are for --federation"
+            )
         return
     if owned:
         raise InputError("sites keep their own data, policies and ledgers: give none of these")
@@ -604,9 +620,7 @@ def _together(
     yield SecurePanel(LocalWay(local), secure, campaign)
 
 
-def _sites(
-    request: _Request, kit: Path, resume: bool, timeout: int, max_rows: int, rows_per_person: int
-) -> _Asked:
+def _sites(request: _Request, kit: Path, resume: bool, max_rows: int, **settings: Any) -> _Asked:
     from privcal.federation.calibrator import distant  # FLARE
 
     if request.model is None:
@@ -618,10 +632,9 @@ def _sites(
         kit,
         campaign,
         request.secure,
-        timeout=timeout,
         max_rows=max_rows,
-        rows_per_person=rows_per_person,
         warn=note,
+        **settings,
     )
     return _Asked(panel, campaign, UNIT, "the same command and --resume", max_rows)
 

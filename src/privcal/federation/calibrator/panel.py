@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Sites:
         rows_per_person: int = 1,
         max_rows: int = MAX_SITE_ROWS,
         timeout: int = TIMEOUT,
+        without: Collection[str] = (),
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.kit = Path(kit)
@@ -65,6 +66,10 @@ class Sites:
                 f"{kit} has no roster yet: run privcal federation roster {kit}, and compare its "
                 "digest with the sites' owners"
             )
+        for name in without:
+            if self._roster.card(name) is None:
+                raise InputError(f"{name} is not on the roster, so it would not be asked anyway")
+        self._without = frozenset(without)
         self.asker = self._signer.name
         self.rows_per_person, self.max_rows = rows_per_person, max_rows
         self._timeout, self._warn = timeout, warn
@@ -96,7 +101,7 @@ class Sites:
         """The sites that are connected, with the keys that the roster says, and not revoked."""
         names = []
         revoked = revocations.load(self.kit)
-        cards = {card.site: b"" for card in self._roster.cards}
+        cards = {card.site: b"" for card in self._roster.cards if card.site not in self._without}
         for name, text in self._link.ask_all("card", cards, 10.0):
             if not text:
                 how = "is not connected" if text is None else "shows no card: it may have no keys"

@@ -37,14 +37,9 @@ class SecureSites:
         told = {name: sites.told[name] for name in sites.names if problems[name] is None}
         self.names: Sequence[str] = list(told)
         self.rows_per_source = sites.rows_per_source
-        counted = {name: reply.rows_per_person for name, reply in told.items()}
-        self.rows_per_person = max(counted.values(), default=1)
-        usual = median_low(counted.values()) if counted else 1
-        for name in (name for name, rows in counted.items() if rows > usual):
-            warn(
-                f"{name} lets {counted[name]} rows of a person count, most sites {usual}: the noise of "
-                "the whole sum goes by the largest number, so it is as many times as much"
-            )
+        self.rows_per_person = max((reply.rows_per_person for reply in told.values()), default=1)
+        for text in _dear(told):
+            warn(text)
         self.rules = strictest(reply.rules for reply in told.values())
 
     def _problem(self, name: str) -> str | None:
@@ -127,6 +122,34 @@ class SecureSites:
         yield from _absent(boxes, self.names)
         for name, reply in self._sites.exchange(requests, key):
             yield name, _read(reply, read)
+
+
+def _dear(told: Mapping[str, Reply]) -> Iterator[str]:
+    """What single owners want that makes the noise of everybody's sum larger, in sentences.
+
+    Terms go by the strictest owner, and nobody need say why: one of them could spoil it for all.
+    """
+    rules = {name: reply.rules for name, reply in told.items() if reply.rules is not None}
+    for sentence, wanted in (
+        (
+            "lets {} rows of a person count, most sites {}",
+            {name: reply.rows_per_person for name, reply in told.items()},
+        ),
+        (
+            "reckons with {} hospitals that collude, most sites with {}",
+            {name: rule.colluding for name, rule in rules.items()},
+        ),
+        (
+            "lets all others together learn {} times epsilon, most sites {} times",
+            {name: -rule.alone for name, rule in rules.items()},  # the less, the dearer
+        ),
+    ):
+        usual = median_low(wanted.values()) if wanted else 0
+        for name in (name for name, number in wanted.items() if number > usual):
+            yield (
+                f"{name} {sentence.format(abs(wanted[name]), abs(usual))}: the noise of the whole sum "
+                f"goes by that, and is larger for it (--without {name} leaves it out)"
+            )
 
 
 def _absent(
