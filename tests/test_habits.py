@@ -93,3 +93,12 @@ def test_ci_runs_what_is_fast_first_and_then_everything() -> None:
     steps = [line for line in text(".ci/run").splitlines() if line.startswith("make ")]
     assert [step.split()[-1] for step in steps] == ["quick", "test"]
     assert not {"federation", "train"} & set(steps[0].split())
+
+
+@pytest.mark.xdist_group("kept together")
+def test_tests_of_a_group_are_kept_together(request: pytest.FixtureRequest) -> None:
+    """Groups are told by the name of a test, and where that does not work nothing says so: a whole
+    federation would be started for each worker."""
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("groups are for workers: -n 2 --dist loadgroup")
+    assert request.node.nodeid.endswith("@kept together")

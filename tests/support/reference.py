@@ -183,9 +183,9 @@ def aurc(confidence, correct):
     """At each k: the errors of rows surely among the k most confident, and the share of those of
     the tie at the border that a random order of it puts among them."""
     rates = []
-    for k in range(1, len(confidence) + 1):
-        border = sorted(confidence, reverse=True)[k - 1]
-        pairs = list(zip(confidence, correct, strict=True))
+    ordered = sorted(confidence, reverse=True)
+    pairs = list(zip(confidence, correct, strict=True))
+    for k, border in enumerate(ordered, 1):
         above = [y for c, y in pairs if c > border]
         tied = [y for c, y in pairs if c == border]
         errors = above.count(False) + tied.count(False) * (k - len(above)) / len(tied)
