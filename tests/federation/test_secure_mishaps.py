@@ -202,9 +202,9 @@ def test_a_hospital_that_wants_more_others_than_there_are_stops_nobody_else(
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        ({"rows_per_person": 1000}, "lets 1000 rows of a person count, most sites 1:"),
-        ({"colluding": 3}, "reckons with 3 hospitals that collude, most sites with 1:"),
-        ({"alone": 1}, "lets all others together learn 1 times epsilon, most sites 10 times:"),
+        ({"rows_per_person": 1000}, "1000 rows of a person count (mostly 1)"),
+        ({"colluding": 3}, "3 hospitals may collude (mostly 1)"),
+        ({"alone": 1}, "1 times epsilon is all that the others may learn together (mostly 10)"),
     ],
 )
 def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(
@@ -216,8 +216,7 @@ def test_a_hospital_that_makes_the_noise_of_all_larger_is_named(
     else:
         way, warned = told(sites, **odd)
     [text] = warned
-    assert text.startswith(f"h3 {said}")
-    assert text.endswith("(--without h3 leaves it out)")
+    assert text.startswith(f"because of h3 the noise of the whole sum is larger: {said}; --without")
     panel, usual = (SecurePanel(each, Secure()).noise for each in (way, told(sites)[0]))
     assert panel.variance(10**9, 5) > usual.variance(10**9, 5)
 

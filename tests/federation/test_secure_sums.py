@@ -239,7 +239,9 @@ def test_what_the_owners_want_is_what_all_of_them_accept(lab: Lab) -> None:
         assert way.rules == rules(colluding=2, min_honest=3, alone=7, required=True)
         assert way.rows_per_source == 50
         assert (way.rows_per_person, way.asker) == (1, ANN)
-    assert lab.warned == []
+    colluding, alone = lab.warned
+    assert colluding.startswith("because of site-1 the noise of the whole sum is larger: 2 hosp")
+    assert alone.startswith("because of site-3 the noise of the whole sum is larger: 7 times")
 
 
 def test_the_rows_of_a_person_that_the_noise_covers_are_the_most_that_count_anywhere(

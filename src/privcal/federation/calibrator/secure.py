@@ -125,30 +125,26 @@ class SecureSites:
 
 
 def _dear(told: Mapping[str, Reply]) -> Iterator[str]:
-    """What single owners want that makes the noise of everybody's sum larger, in sentences.
+    """Who wants more than most, so that the noise of everybody's sum is larger, in sentences.
 
     Terms go by the strictest owner, and nobody need say why: one of them could spoil it for all.
     """
     rules = {name: reply.rules for name, reply in told.items() if reply.rules is not None}
-    for sentence, wanted in (
+    for what, wanted in (
+        ("rows of a person count", {name: reply.rows_per_person for name, reply in told.items()}),
+        ("hospitals may collude", {name: rule.colluding for name, rule in rules.items()}),
         (
-            "lets {} rows of a person count, most sites {}",
-            {name: reply.rows_per_person for name, reply in told.items()},
-        ),
-        (
-            "reckons with {} hospitals that collude, most sites with {}",
-            {name: rule.colluding for name, rule in rules.items()},
-        ),
-        (
-            "lets all others together learn {} times epsilon, most sites {} times",
+            "times epsilon is all that the others may learn together",
             {name: -rule.alone for name, rule in rules.items()},  # the less, the dearer
         ),
     ):
+        most = max(wanted.values(), default=0)
         usual = median_low(wanted.values()) if wanted else 0
-        for name in (name for name, number in wanted.items() if number > usual):
+        if most > usual:
+            names = ", ".join(name for name, number in wanted.items() if number == most)
             yield (
-                f"{name} {sentence.format(abs(wanted[name]), abs(usual))}: the noise of the whole sum "
-                f"goes by that, and is larger for it (--without {name} leaves it out)"
+                f"because of {names} the noise of the whole sum is larger: {abs(most)} {what} "
+                f"(mostly {abs(usual)}); --without leaves a site out"
             )
 
 
