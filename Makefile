@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
-.PHONY: help demo quick test lint types bench federation train docs clean
+.PHONY: help demo quick test prove lint types bench federation train docs clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
@@ -18,6 +18,9 @@ quick: $(VENV)/.test  ## the core tests, in a minute or two
 
 test: lint types  ## lint, types and all tests
 	$(PYTEST)
+
+prove: $(VENV)/.test $(VENV)/.federation  ## break every promise in a copy, and see its test notice (ONLY=TOPIC for some)
+	$(BIN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)")
 
 lint: $(VENV)/.test  ## ruff and codespell
 	$(BIN)/ruff check .
@@ -38,9 +41,9 @@ bench: $(VENV)/.bench  ## speed and memory beside other libraries
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove all that was made here
-	rm -rf $(VENV) privcal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/privcal/libcompiled.so docs/_build docs/made
+	rm -rf $(VENV) privcal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/privcal/calibration/libcompiled.so docs/_build docs/made
 
-$(VENV)/.base: pyproject.toml hatch_build.py src/privcal/compiled.c
+$(VENV)/.base: pyproject.toml hatch_build.py src/privcal/calibration/compiled.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privcal needs Python 3.11 or newer; say which one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .

@@ -1,4 +1,4 @@
-"""Builds `src/privcal/compiled.c` into the wheel, or in place for an editable install.
+"""Builds `src/privcal/calibration/compiled.c` into the wheel, or in place for an editable install.
 
 Only where there is a C compiler: $CC, or cc. Without one, or where it fails, nothing is said and
 the package works with NumPy alone. `CC= pip install .` leaves it out.
@@ -29,14 +29,14 @@ class CompiledKernel(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root, "src", "privcal", "compiled.c")
+        source = Path(self.root, "src", "privcal", "calibration", "compiled.c")
         if version == "editable":
             compile_kernel(source, source.with_name("libcompiled.so"))
             return
         self.folder = tempfile.mkdtemp()
         library = Path(self.folder, "libcompiled.so")
         if compile_kernel(source, library):
-            build_data["force_include"][str(library)] = "privcal/libcompiled.so"
+            build_data["force_include"][str(library)] = "privcal/calibration/libcompiled.so"
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{_platform()}"
 

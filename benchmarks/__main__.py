@@ -8,7 +8,7 @@ from importlib import import_module
 from benchmarks import report
 
 NAMES = (
-    *("startup", "fit", "gap", "ece", "maps", "answer", "persons", "growth", "score"),
+    *("startup", "fit", "gap", "ece", "maps", "answer", "persons", "sources", "growth", "score"),
     *("study", "sketch", "refine", "offsets", "liars", "ranges", "shares"),
     *("secure", "secure_site", "federation", "corruptions"),
 )

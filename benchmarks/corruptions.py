@@ -20,7 +20,7 @@ def run() -> None:
     except ImportError as error:  # the peer wants a setuptools older than 81 too
         report.note(f"the corruptions need torch and imagecorruptions, and are skipped: {error}")
         return
-    from privcal.corruptions import CORRUPTIONS, corrupt
+    from privcal.lab.corruptions import CORRUPTIONS, corrupt
 
     pixels = np.random.default_rng(0).integers(0, 256, (OURS, SIDE, SIDE, 3), np.uint8)
     images = torch.from_numpy(pixels)

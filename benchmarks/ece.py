@@ -9,7 +9,7 @@ import numpy as np
 import privcal
 from benchmarks import report
 from benchmarks.paired import ratio, take_turns
-from privcal.scores import BoolArray, FloatArray
+from privcal.trusted.scores import BoolArray, FloatArray
 
 ROWS, BINS, ROUNDS = 50_000, 15, 501
 

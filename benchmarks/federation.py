@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks import report
 from benchmarks.paired import ratio
 from privcal import Policy, calibrate
-from privcal.datasets import cifar10c
-from privcal.privacy.policy import SecureRules
+from privcal.data.datasets import cifar10c
 from privcal.secure.terms import usual_colluding
+from privcal.trusted.policy import SecureRules
 
 DELAY = 0.2
 ROWS = 60
@@ -53,8 +53,8 @@ def run() -> None:
 
 
 def _real(count: int) -> tuple[str, ...]:
-    from privcal.federation.calibrator.panel import Sites
-    from privcal.federation.one_machine import processes
+    from privcal.transport.federation.calibrator.panel import Sites
+    from privcal.transport.federation.one_machine import processes
 
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"
@@ -96,10 +96,10 @@ def _real(count: int) -> tuple[str, ...]:
 
 
 def _make(kits: Path, count: int, delay: float = DELAY) -> None:
-    from privcal.federation.authority import kits as provisioning
-    from privcal.federation.authority.project import Member, Project
-    from privcal.federation.one_machine import demo
-    from privcal.federation.site import settings as site
+    from privcal.transport.federation.authority import kits as provisioning
+    from privcal.transport.federation.authority.project import Member, Project
+    from privcal.transport.federation.one_machine import demo
+    from privcal.transport.federation.site import setup
 
     # Not the owner's own, and not those of the last federation: its files are gone, and the system
     # gives their numbers to new ones, which would be taken for them.
@@ -120,7 +120,7 @@ def _make(kits: Path, count: int, delay: float = DELAY) -> None:
         np.savez(data, logits=mine.outputs.array, labels=mine.labels)
         rules = SecureRules(colluding=usual_colluding(count))
         policy = Policy(1000.0, model="m", secure=rules)
-        site.init(kits / member.name, data, policy, delay=delay)
+        setup.init(kits / member.name, data, policy, delay=delay)
     demo.exchange_keys(kits, project)
 
 
@@ -139,12 +139,13 @@ def _memory(site: Path) -> float:
 
 def _many() -> None:
     """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise, seals."""
-    from privcal.federation.shared.messages import Request, Signer, open_message, seal_reply
-    from privcal.federation.site.keys import SiteKeys
-    from privcal.federation.site.settings import Site
-    from privcal.federation.site.worker import reply_to
-    from privcal.queries import Gap
-    from privcal.question import Question
+    from privcal.transport.federation.shared.messages import Signer, open_message, seal_reply
+    from privcal.transport.federation.shared.requests import Request
+    from privcal.transport.federation.site.keys import SiteKeys
+    from privcal.transport.federation.site.settings import Site
+    from privcal.transport.federation.site.worker import reply_to
+    from privcal.trusted.queries import Gap
+    from privcal.trusted.question import Question
 
     with tempfile.TemporaryDirectory() as folder:
         kits = Path(folder) / "kits"
@@ -184,7 +185,7 @@ def _secure() -> None:
     Both are the sketch: it asks once, after it has asked what owners tell and who would answer. With
     the delay that sites have by default.
     """
-    from privcal.federation.site.settings import DELAY as usual
+    from privcal.transport.federation.site.settings import DELAY as usual
 
     rows, verdicts = [], []
     for count in SECURE_SITES:
@@ -204,10 +205,10 @@ def _secure() -> None:
 
 def _campaigns(count: int, delay: float) -> dict[str, list[float]]:
     """Seconds of each campaign, by how answers are put together."""
-    from privcal.federation.calibrator.panel import Sites
-    from privcal.federation.calibrator.secure import SecureSites
-    from privcal.federation.one_machine import processes
     from privcal.secure.panel import SecurePanel
+    from privcal.transport.federation.calibrator.panel import Sites
+    from privcal.transport.federation.calibrator.secure import SecureSites
+    from privcal.transport.federation.one_machine import processes
 
     seconds: dict[str, list[float]] = {"each": [], "secure": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -22,11 +22,12 @@ import numpy as np
 from benchmarks import report
 from benchmarks.data import synthetic
 from benchmarks.memory import traced_peak
-from privcal import Policy, Scores, Source, fit_temperature, study
-from privcal.privacy.epsilon import NANO
-from privcal.queries import Gap, Query
-from privcal.question import Question
-from privcal.sketch import Sketch, SketchReader
+from privcal import Policy, Scores, Source, fit_temperature
+from privcal.calibration.sketch import Sketch, SketchReader
+from privcal.lab import study
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.queries import Gap, Query
+from privcal.trusted.question import Question
 
 ROUNDS = 3
 SHORTEST = 0.05

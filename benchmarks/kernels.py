@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from privcal import compiled
+from privcal.calibration import compiled
 
 NAMES = {"c": "C kernel", "numpy": "NumPy kernel"}
 

@@ -25,21 +25,22 @@ import numpy as np
 
 import privcal
 from benchmarks import report
-from privcal import methods
-from privcal.calibrate import SourceDropped
-from privcal.datasets import cifar10c
-from privcal.kernel import confidence
-from privcal.methods.base import Ask, Batch, History, drive
-from privcal.metrics import ece
-from privcal.plausible import implausible
-from privcal.privacy.epsilon import NANO, to_nano
-from privcal.privacy.laws import NoiseLaw
-from privcal.queries import GRID, Gap, Hats, Query
-from privcal.question import Question
-from privcal.scores import FloatArray, Scores
+from privcal.calibration import methods
+from privcal.calibration.kernel import FAST
+from privcal.calibration.loop import SourceDropped
+from privcal.calibration.methods.base import Ask, Batch, History, drive
+from privcal.calibration.metrics import ece
+from privcal.data.datasets import cifar10c
+from privcal.data.plausible import implausible
+from privcal.data.scores import Scores
+from privcal.planning.simulate.answers import average_noise
+from privcal.secure.round import NoiseLaw
 from privcal.secure.terms import usual_colluding, usual_needed
-from privcal.simulate.answers import average_noise
-from privcal.source import Answer
+from privcal.trusted.epsilon import NANO, to_nano
+from privcal.trusted.queries import GRID, Gap, Hats, Query
+from privcal.trusted.question import Question
+from privcal.trusted.scores import FloatArray
+from privcal.trusted.source import Answer
 
 ROWS, EPSILON, DRAWS = 30, 1.0, 10
 COSTS = 0.01
@@ -111,7 +112,8 @@ class Panel:
                     if name in self._liars
                     else query.contributions(self._honest[name]).sum(query.length) / GRID
                 )
-                yield name, Answer(exact + own, question, name)
+                points = tuple(round(v * GRID) for v in (exact + own).tolist())
+                yield name, Answer(points, question, name)
 
 
 @contextmanager
@@ -126,7 +128,7 @@ def ungated() -> Iterator[None]:
 
 def run() -> None:
     scores = cifar10c("motion_blur")
-    before = ece(confidence(scores.outputs, 1.0), scores.correct)
+    before = ece(FAST.confidence(scores.outputs, 1.0), scores.correct)
     for method in ("sketch", "acc-t"):
         for sources in (21, 50):
             _table(method, sources, scores, before)
@@ -253,7 +255,7 @@ def _lied(
 ) -> tuple[float, float]:
     """The mean ECE after a sketch, and the root mean squared error of the mean gap."""
     eces, errors = [], []
-    truth = float((scores.correct - confidence(scores.outputs, 1.0)).mean())
+    truth = float((scores.correct - FAST.confidence(scores.outputs, 1.0)).mean())
     nano = to_nano(IN_SUMS)
     for draw in range(SUM_DRAWS):
         rng = np.random.default_rng([draw, sources])

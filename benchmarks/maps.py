@@ -13,7 +13,7 @@ from scipy.special import softmax
 from benchmarks import report
 from benchmarks.data import synthetic
 from benchmarks.paired import ratio, take_turns
-from privcal.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap
+from privcal.calibration.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap
 
 ROWS, CLASSES, ROUNDS = 50_000, 1000, 7
 BASE = "scipy's softmax in double"
@@ -65,14 +65,14 @@ def _elsewhere(map: Map, logits: Any) -> dict[str, Callable[[], Any]]:
     if find_spec("onnxruntime"):
         import onnxruntime
 
-        from privcal.onnx import export
+        from privcal.adapters.onnx import export
 
         session = onnxruntime.InferenceSession(export(map, classes=CLASSES).SerializeToString())
         found["curve, in onnxruntime"] = lambda: session.run(["probabilities"], {"logits": logits})
     if find_spec("torch"):
         import torch
 
-        from privcal.torch import MapModule
+        from privcal.adapters.torch import MapModule
 
         module, tensor = MapModule(map), torch.from_numpy(logits)
 

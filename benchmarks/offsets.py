@@ -11,15 +11,14 @@ import os
 import numpy as np
 
 from benchmarks import report
-from privcal import methods
-from privcal.privacy.epsilon import to_nano
-from privcal.privacy.laws import NoiseLaw
-from privcal.simulate import answers
-from privcal.simulate.archive import Archive, read_archive
-from privcal.simulate.measure import measure
-from privcal.simulate.splits import Splits
-from privcal.simulate.streams import sequence, stream
-from privcal.sketch.prior import resolution
+from privcal.calibration import methods
+from privcal.calibration.sketch.prior import resolution
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.archive import Archive, read_archive
+from privcal.planning.simulate.measure import measure
+from privcal.planning.simulate.splits import Splits, sequence, stream
+from privcal.secure.round import NoiseLaw
+from privcal.trusted.epsilon import to_nano
 
 PUBLIC = 2000
 SETTINGS = ((250, 10, 1.0), (50, 30, 1.0), (50, 90, 1.0))

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.data import synthetic
 from privcal import Ledger, Policy, Scores, Source
-from privcal.queries import Gap
-from privcal.question import Question
+from privcal.trusted.queries import Gap
+from privcal.trusted.question import Question
 
 PERSONS = (10_000, 100_000, 1_000_000)
 CLASSES = 2

@@ -25,16 +25,18 @@ from itertools import product
 import numpy as np
 
 from benchmarks import report
-from privcal import kernel, methods
-from privcal.maps import TemperatureMap
-from privcal.methods.base import Ask
-from privcal.methods.search import PAPERS_SEARCH, TemperatureSearch
-from privcal.metrics import bin_index
-from privcal.queries import GRID, BinnedGap, Gap, Nll
-from privcal.scores import FloatArray, IntArray, Scores
-from privcal.simulate import answers
-from privcal.simulate.archive import CLEAN, Archive, read_archive
-from privcal.simulate.measure import BINS, binned_gaps
+from privcal.calibration import methods
+from privcal.calibration.kernel import FAST
+from privcal.calibration.maps import TemperatureMap
+from privcal.calibration.methods.base import Ask
+from privcal.calibration.methods.search import PAPERS_SEARCH, TemperatureSearch
+from privcal.data.scores import Scores
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.archive import CLEAN, Archive, read_archive
+from privcal.planning.simulate.measure import BINS, binned_gaps
+from privcal.trusted.kernel import bin_index
+from privcal.trusted.queries import GRID, BinnedGap, Gap, Nll
+from privcal.trusted.scores import FloatArray, IntArray
 
 TRIALS = 100
 POINTS = np.geomspace(0.1, 40, 241)
@@ -97,8 +99,8 @@ class Tables:
 
     def __init__(self, scores: Scores) -> None:
         self.correct = scores.correct
-        self.confidence = np.stack([kernel.confidence(scores.outputs, t) for t in POINTS])
-        self.nll = np.stack([np.clip(kernel.nll(scores, t), 0, Nll().clip) for t in POINTS])
+        self.confidence = np.stack([FAST.confidence(scores.outputs, t) for t in POINTS])
+        self.nll = np.stack([np.clip(FAST.nll(scores, t), 0, Nll().clip) for t in POINTS])
         gaps = (binned_gaps(c, self.correct)[0] for c in self.confidence)
         self.ece = np.array([np.abs(gap).sum() for gap in gaps]) / len(scores)
 

@@ -18,11 +18,11 @@ import numpy as np
 import privcal
 from benchmarks import report
 from benchmarks.liars import Panel, rows
-from privcal.datasets import NOT_SHIFTS
-from privcal.maps import Map, TemperatureMap
-from privcal.metrics import brier, ece
-from privcal.scores import Scores
-from privcal.simulate.archive import Archive, read_archive
+from privcal.calibration.maps import Map, TemperatureMap
+from privcal.calibration.metrics import brier, ece
+from privcal.data.datasets import NOT_SHIFTS
+from privcal.data.scores import Scores
+from privcal.planning.simulate.archive import Archive, read_archive
 
 SOURCES, ROWS, EPSILON, DRAWS, PUBLIC = 50, 30, 1.0, 4, 2000
 OWN = (10, 30, 100, 300)

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from privcal.threads import default_threads
+from privcal.trusted.threads import default_threads
 
 console = Console(highlight=False)
 if not console.is_terminal:

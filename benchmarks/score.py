@@ -58,8 +58,8 @@ def _estimators() -> dict[str, Any]:
 def _case(folder: Path, estimator: Any) -> tuple[str, str, str]:
     from skl2onnx import to_onnx
 
-    from privcal.scoring import Model, Setup
-    from privcal.scoring.run import scored
+    from privcal.data.scoring import Model, Setup
+    from privcal.data.scoring.run import scored
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
@@ -69,10 +69,12 @@ def _case(folder: Path, estimator: Any) -> tuple[str, str, str]:
     features = tuple(f"f{n}" for n in range(COLUMNS))
     table = pl.DataFrame({name: x[:, n] for n, name in enumerate(features)})
     table.with_columns(y=pl.Series(labels)).write_parquet(folder / "table.parquet")
-    model, setup = Model(folder / "model.onnx"), Setup("y", None, features)
+    model = Model(folder / "model.onnx", kind="probabilities")
+    setup = Setup("y", None, features)
 
     def loop(size: int) -> Callable[[], Any]:
-        session, outputs, given = model._session, model._output, model.inputs[0].name
+        session, given = model._graph._session, model.inputs[0].name
+        outputs = [model._graph._output]
 
         def call() -> None:
             for start in range(0, ROWS, size):

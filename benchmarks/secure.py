@@ -1,7 +1,7 @@
 """Secure sums: what ε they take for what each source's own noise takes 1, and what they make possible.
 
 Under the usual terms: a fifth of the sources may collude, a tenth may fail, a floor of 10. Simulated,
-with the noise's own law (`tests/simulate/test_answers.py` compares it with real shares). `PRIVCAL_ICU`
+with the noise's own law (`tests/planning/simulate/test_answers.py` compares it with real shares). `PRIVCAL_ICU`
 names the table of intensive-care units that docs/hospitals.md describes.
 """
 
@@ -17,16 +17,17 @@ import numpy as np
 import polars as pl
 
 from benchmarks import report
-from privcal import Scores, methods, study
-from privcal.calibrate import AGGREGATIONS
-from privcal.maps import Map, TemperatureMap
-from privcal.methods.base import Ask
-from privcal.metrics import ece
-from privcal.readers import read_sources
-from privcal.scores import FloatArray
-from privcal.simulate import answers
-from privcal.simulate.aggregation import epsilon_share, noise_law
-from privcal.simulate.variants import Variant, with_public
+from privcal import Scores
+from privcal.calibration import methods
+from privcal.calibration.loop import AGGREGATIONS
+from privcal.calibration.maps import Map, TemperatureMap
+from privcal.calibration.methods.base import Ask
+from privcal.calibration.metrics import ece
+from privcal.data.readers import read_sources
+from privcal.lab import study
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.variants import Variant, epsilon_share, noise_law, with_public
+from privcal.trusted.scores import FloatArray
 
 PUBLIC = 2000
 SOURCES, SAMPLES, TODAY = 50, 30, 1.0

@@ -58,15 +58,14 @@ def run() -> None:
 def _measure(count: int) -> dict[str, list[float]]:
     """CPU seconds of each round, by what was done."""
     from privcal import Policy, Question, Scores, Source
-    from privcal.privacy.ledger import Ledger
-    from privcal.privacy.policy import SecureRules
-    from privcal.privacy.sharing import PRIME
-    from privcal.queries import CellHistogram
+    from privcal.data.ledger import Ledger
     from privcal.secure.boxes import deal_box
     from privcal.secure.keys import local_keys, member
-    from privcal.secure.members import Members
     from privcal.secure.participant import Participant
-    from privcal.secure.terms import Terms, usual_colluding, usual_needed
+    from privcal.secure.sharing import PRIME
+    from privcal.secure.terms import Members, Terms, usual_colluding, usual_needed
+    from privcal.trusted.policy import SecureRules
+    from privcal.trusted.queries import CellHistogram
 
     colluding = usual_colluding(count)
     policy = Policy(epsilon=100.0, secure=SecureRules(colluding))

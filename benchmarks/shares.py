@@ -20,12 +20,12 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.paired import ratio, take_turns
-from privcal.privacy.epsilon import NANO
-from privcal.privacy.mechanism import add_noise
-from privcal.privacy.shares import noise_share
-from privcal.privacy.sharing import PRIME, combine, split
-from privcal.queries import GRID
+from privcal.secure.shares import noise_share
+from privcal.secure.sharing import PRIME, combine, split
 from privcal.secure.terms import threshold, usual_colluding
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.noise import add_noise
+from privcal.trusted.queries import GRID
 
 NUMBERS, DRAWS, ROUNDS = 30, 1000, 31
 OPENDP, SPLIT, RECOMBINE = "OpenDP's discrete Laplace", "MPyC's random_split", "MPyC's recombine"

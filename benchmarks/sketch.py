@@ -23,17 +23,18 @@ import polars as pl
 
 from benchmarks import report
 from benchmarks.paired import take_turns
-from privcal import Scores, study
-from privcal.kernel import confidence, log_odds
-from privcal.methods.base import Ask
-from privcal.metrics import ece
-from privcal.privacy.epsilon import to_nano
-from privcal.privacy.laws import NoiseLaw
-from privcal.queries import GRID
-from privcal.simulate.answers import average_noise
-from privcal.simulate.archive import Archive, read_archive
-from privcal.simulate.variants import with_public
-from privcal.sketch import SketchReader, evaluate_privately, prior
+from privcal import Scores
+from privcal.calibration.kernel import FAST
+from privcal.calibration.methods.base import Ask
+from privcal.calibration.metrics import ece
+from privcal.calibration.sketch import SketchReader, evaluate_privately, prior
+from privcal.lab import study
+from privcal.planning.simulate.answers import average_noise
+from privcal.planning.simulate.archive import Archive, read_archive
+from privcal.planning.simulate.variants import with_public
+from privcal.secure.round import NoiseLaw
+from privcal.trusted.epsilon import to_nano
+from privcal.trusted.queries import GRID
 
 PUBLIC = 2000
 CHOSEN_ON = {
@@ -306,20 +307,20 @@ def _honesty(name: str, archive: Archive, how: str, law: NoiseLaw) -> None:
                     said = evaluate_privately(posterior, reader, run=run)
                     band = said.band
                     middle, low, high = (
-                        np.interp(s, band.score, v) for v in (band.accuracy, band.low, band.high)
+                        np.interp(s, band.score, v) for v in (band.observed, band.low, band.high)
                     )
                     # The truth is itself known to a standard error only.
                     half = np.where(p > middle, high - middle, middle - low)
                     inside = np.abs(p - middle) <= np.hypot(half, 1.96 * error)
                     covered.setdefault("band", []).append(float(inside.mean()))
-                    own = confidence(kept.outputs, 1.0)
+                    own = FAST.confidence(kept.outputs, 1.0)
                     before, after = ece(own, kept.correct), ece(map.confidence(kept), kept.correct)
                     for what, estimate, truth in (
                         ("accuracy", said.accuracy, scores.correct.mean()),
                         (
                             "confidence",
                             said.confidence_before,
-                            confidence(scores.outputs, 1.0).mean(),
+                            FAST.confidence(scores.outputs, 1.0).mean(),
                         ),
                         ("ECE before", said.ece_before, before),
                         ("ECE after", said.ece_after, after),
@@ -429,7 +430,7 @@ def _sketches(
 
 def _truth(scores: Scores, reader: SketchReader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean score, accuracy and its standard error of twenty equal parts of the rows."""
-    s = log_odds(scores.outputs, reader.temperature)
+    s = FAST.log_odds(scores.outputs, reader.temperature)
     parts = np.array_split(np.argsort(s), 20)
     accuracy = np.array([scores.correct[part].mean() for part in parts])
     count = np.array([len(part) for part in parts])

@@ -21,12 +21,14 @@ import numpy as np
 from benchmarks import report
 from benchmarks.data import synthetic
 from benchmarks.paired import take_turns
-from privcal import Policy, Source, calibrate, methods, study
-from privcal.datasets import cifar10c
-from privcal.simulate import answers
-from privcal.simulate.measure import measure
-from privcal.simulate.splits import Splits
-from privcal.study.grids import Setting
+from privcal import Policy, Source, calibrate
+from privcal.calibration import methods
+from privcal.data.datasets import cifar10c
+from privcal.lab import study
+from privcal.lab.study.grids import Setting
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.measure import measure
+from privcal.planning.simulate.splits import Splits
 
 PAPER = ["uncalibrated", "one-source", "histogram-binning", "ece-t", "nll-t", "acc-t"]
 

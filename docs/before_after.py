@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import privcal
 from privcal.datasets import cifar10c
-from privcal.plots import BLUE, GREY, ORANGE, save_figure
+from privcal.report.plots import BLUE, GREY, ORANGE, save_figure
 
 SOURCES, ROWS = 50, 30
 
@@ -43,12 +43,12 @@ def draw(before: privcal.Evaluation, private: Any, after: privcal.Evaluation) ->
     )
     left, middle, right = figure.subplots(1, 3, sharey=True)
     measured(left, before, "the model as it came")
-    band, shown = private.band, private.band.confidence > 0.25  # fewer rows than that have less
-    own = band.confidence[shown]
+    band, shown = private.band, private.band.own > 0.25  # fewer rows than that have less
+    own = band.own[shown]
     middle.fill_between(
         own, band.low[shown], band.high[shown], color=BLUE, alpha=0.2, lw=0, label="95 % band"
     )
-    middle.plot(own, band.accuracy[shown], color=BLUE, lw=2, label="estimate from 50 noisy answers")
+    middle.plot(own, band.observed[shown], color=BLUE, lw=2, label="estimate from 50 noisy answers")
     points(middle, before, "the truth: unseen rows")
     frame(middle, "what private answers say about it")
     middle.legend(loc="upper left", fontsize=8.5, frameon=False)

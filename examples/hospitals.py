@@ -28,25 +28,25 @@ import typer
 from matplotlib.figure import Figure
 
 import privcal
-from privcal.calibrate import AGGREGATIONS
-from privcal.checks import known
+from privcal.calibration.evaluation import evaluate
+from privcal.calibration.fit import Objective, fit_local
+from privcal.calibration.loop import AGGREGATIONS
+from privcal.calibration.methods.base import Ask, Method
+from privcal.calibration.methods.search import TemperatureSearch
 from privcal.cli.console import note, progress_bar
-from privcal.errors import InputError
-from privcal.evaluation import evaluate
-from privcal.fit import Objective
+from privcal.data.readers import read_sources
+from privcal.data.scores import Scores
 from privcal.maps import LEFT_ALONE, Map, RiskMap, TemperatureMap
-from privcal.methods.base import Ask, Method
-from privcal.methods.search import TemperatureSearch
-from privcal.plots import save_figure
-from privcal.readers import read_sources
-from privcal.scores import FloatArray, IntArray, Scores
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.answers import exactly, prior_map
+from privcal.planning.simulate.variants import Variant, noise_law
+from privcal.report.plots import save_figure
+from privcal.report.study.figures import styles
 from privcal.secure.terms import FEWEST, usual_colluding
-from privcal.simulate import answers
-from privcal.simulate.aggregation import noise_law
-from privcal.simulate.answers import exactly, prior_map
-from privcal.simulate.variants import Variant
 from privcal.sketch import SketchReader
-from privcal.study.show.styles import styles
+from privcal.trusted.checks import known
+from privcal.trusted.errors import InputError
+from privcal.trusted.scores import FloatArray, IntArray
 
 EPSILONS = {"each": (0.5, 1.0, 2.0, 4.0), "secure": (0.1, 0.25, 0.5, 1.0)}
 """Those that are tried where each source adds its own noise, and with secure sums."""
@@ -446,7 +446,7 @@ def without_asking(
     record.add(split, BESIDE, "uncalibrated", NOTHING, TemperatureMap(1.0), test)
     record.runs[-len(test)]["floor"] = floor(test["all"], rng)
     record.add(split, BESIDE, "prior", NOTHING, prior_map(), test)
-    own = privcal.Source(next(iter(sources.values())), ledger=None).fit_local()
+    own = fit_local(next(iter(sources.values())))
     record.add(split, BESIDE, "one-source", NOTHING, TemperatureMap(own.temperature), test)
     noise = privcal.Policy(minimum_epsilon=NO_SIGNAL / 10)  # by default refused: it is noise alone
     drowned = [privcal.Source(own, noise, name=name, ledger=None) for name, own in sources.items()]
@@ -484,7 +484,7 @@ def durable(icu: Icu, out: Path, aggregation: str = "each") -> dict[str, Any]:
         spent, alone = ([getattr(e, f"nano_{n}") for e in opened] for n in ("spent", "alone"))
         again = told(*command, "--campaign", "spring")
         replayed = [privcal.Ledger(path).nano_spent for path in ledgers.glob("*.ledger")]
-        refused = told(*command, "--campaign", "summer", fails=True)
+        refused = told(*command, "--campaign", "summer", "--again", fails=True)
     return {
         "ledgers": len(spent),
         "epsilon_in_each_ledger": sorted({nano / 1e9 for nano in spent}),

@@ -24,7 +24,9 @@ def main(folder: Path) -> None:
 
     # Once: whom the ledger protects, and what may be asked, by whom, for how much.
     policy = privcal.Policy(epsilon=2.0, epsilon_per_request=0.5, queries=("gap",), askers=("ann",))
-    privcal.create_ledgers(folder / "hospital.parquet", policy, person="patient", name="hospital")
+    [ledger] = privcal.create_ledgers(
+        folder / "hospital.parquet", policy, person="patient", name="hospital"
+    )
 
     # Summed over rows, how much more is correct than confident? What comes back has noise.
     [source] = privcal.open_sources([folder / "hospital.parquet"])
@@ -34,7 +36,7 @@ def main(folder: Path) -> None:
             print(f"{asker} was answered {answer.values[0]:.1f} for epsilon {answer.epsilon:g}")
         except privcal.Refused as refused:
             print(f"{asker} was refused: {refused}")
-    for entry in source.ledger.entries():
+    for entry in ledger.entries():
         print(f"{entry.time}  {entry.kind:8} epsilon {entry.epsilon:g}  {entry.what}")
     print(f"spent {source.spent:g} of {source.policy.epsilon:g}")
 

@@ -14,8 +14,8 @@ import pytest
 import typer
 
 import privcal
-from privcal.errors import REFUSALS
-from privcal.queries import FAMILY
+from privcal.trusted.errors import REFUSALS
+from privcal.trusted.queries import FAMILY
 from tests.support.pages import BLOCKS, PAGES, ROOT, Block, blocks
 
 README = PAGES["README.md"]

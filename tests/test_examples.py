@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import privcal
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "hospitals.py"
 HOSPITALS, ROWS = 12, 8

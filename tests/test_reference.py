@@ -16,8 +16,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 import privcal
 
 ROOT = Path(__file__).parent.parent
@@ -152,32 +150,6 @@ def test_the_reference_lists_every_public_name_once() -> None:
 def test_the_reference_says_what_the_docstrings_say() -> None:
     page = PAGE.read_text("utf-8")
     assert page.splitlines() == updated(page).splitlines(), "run python -m tests.test_reference"
-
-
-# --- names that hide modules -------------------------------------------------------------
-
-HIDING = {
-    name
-    for name in privcal.__all__
-    if not isinstance(getattr(privcal, name), ModuleType)
-    and ((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists())
-}
-
-
-def test_the_reference_names_the_functions_that_hide_a_module() -> None:
-    [told] = re.findall(r"(?s)hide a module of the same name: (.*?)\.\s", PAGE.read_text("utf-8"))
-    assert set(re.findall(r"`privcal\.(\w+)`", told)) == HIDING
-
-
-@pytest.mark.parametrize("folder", ["src", "tests", "examples", "benchmarks"])
-def test_nothing_reaches_a_hidden_module_through_its_name(folder: str) -> None:
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
-                names = [ast.unparse(node)]
-            hidden = [n for n in names if re.match(rf"privcal\.({'|'.join(HIDING)})(\.|$)", n)]
-            assert not hidden, f"{path}: {hidden}"
 
 
 if __name__ == "__main__":

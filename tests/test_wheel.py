@@ -20,7 +20,7 @@ import privcal
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-LIBRARY = "privcal/libcompiled.so"
+LIBRARY = "privcal/calibration/libcompiled.so"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("wheel"),  # built once

@@ -1,148 +1,112 @@
 """Calibrated confidence from private data."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from privcal.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from privcal import audit, methods, metrics, queries, sketch, study
-    from privcal.advise import Plan, advise
-    from privcal.application import apply_map
-    from privcal.calibrate import Result, calibrate
-    from privcal.displays.plan import PlanDisplay
-    from privcal.displays.reliability import ReliabilityDisplay
-    from privcal.displays.risk import RiskDisplay
-    from privcal.displays.study import StudyDisplay
-    from privcal.errors import CalibrationError, InputError, Refused
-    from privcal.evaluation import Evaluation, evaluate
-    from privcal.fit import Fit, fit_temperature
-    from privcal.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap, load_map
-    from privcal.metrics import (
-        accuracy,
-        aurc,
-        brier,
-        brier_multiclass,
-        classwise_ece,
-        debiased_ece,
-        debiased_rms,
-        ece,
-        equal_mass_ece,
-        mce,
-        mean_confidence,
-        nll,
+    from privcal import (
+        audit as audit,
+        methods as methods,
+        metrics as metrics,
+        queries as queries,
+        sketch as sketch,
+        study as study,
     )
-    from privcal.privacy.ledger import Ledger
-    from privcal.privacy.policy import Policy, SecureRules
-    from privcal.question import Question
-    from privcal.readers import read_scores
-    from privcal.refinement import refine
-    from privcal.scores import Scores
-    from privcal.secure.panel import Secure
-    from privcal.sketch import Sketch
-    from privcal.source import Answer, Source
-    from privcal.sources import attach_data, create_ledgers, open_sources
-    from privcal.thresholds import Threshold, abstention
-    from privcal.totals import Total
-
-
-__all__ = [
-    "abstention",
-    "accuracy",
-    "advise",
-    "Answer",
-    "apply_map",
-    "attach_data",
-    "audit",
-    "aurc",
-    "BinsMap",
-    "brier",
-    "brier_multiclass",
-    "calibrate",
-    "CalibrationError",
-    "classwise_ece",
-    "create_ledgers",
-    "CurveMap",
-    "debiased_ece",
-    "debiased_rms",
-    "ece",
-    "equal_mass_ece",
-    "evaluate",
-    "Evaluation",
-    "Fit",
-    "fit_temperature",
-    "InputError",
-    "Ledger",
-    "load_map",
-    "Map",
-    "mce",
-    "mean_confidence",
-    "methods",
-    "metrics",
-    "nll",
-    "OffsetsMap",
-    "open_sources",
-    "Plan",
-    "PlanDisplay",
-    "Policy",
-    "queries",
-    "Question",
-    "read_scores",
-    "refine",
-    "Refused",
-    "ReliabilityDisplay",
-    "Result",
-    "RiskDisplay",
-    "RiskMap",
-    "Scores",
-    "Secure",
-    "SecureRules",
-    "Sketch",
-    "sketch",
-    "Source",
-    "study",
-    "StudyDisplay",
-    "TemperatureMap",
-    "Threshold",
-    "Total",
-]
+    from privcal.calibration.application import apply_map as apply_map
+    from privcal.calibration.evaluation import Evaluation as Evaluation, evaluate as evaluate
+    from privcal.calibration.fit import Fit as Fit, fit_temperature as fit_temperature
+    from privcal.calibration.loop import Result as Result, calibrate as calibrate
+    from privcal.calibration.maps import (
+        BinsMap as BinsMap,
+        CurveMap as CurveMap,
+        Map as Map,
+        OffsetsMap as OffsetsMap,
+        RiskMap as RiskMap,
+        TemperatureMap as TemperatureMap,
+        load_map as load_map,
+    )
+    from privcal.calibration.metrics import (
+        accuracy as accuracy,
+        aurc as aurc,
+        brier as brier,
+        brier_multiclass as brier_multiclass,
+        classwise_ece as classwise_ece,
+        debiased_ece as debiased_ece,
+        debiased_rms as debiased_rms,
+        ece as ece,
+        equal_mass_ece as equal_mass_ece,
+        mce as mce,
+        mean_confidence as mean_confidence,
+        nll as nll,
+    )
+    from privcal.calibration.refinement import refine as refine
+    from privcal.calibration.sketch import Sketch as Sketch
+    from privcal.calibration.thresholds import Threshold as Threshold, abstention as abstention
+    from privcal.data.ledger import Ledger as Ledger
+    from privcal.data.readers import read_scores as read_scores
+    from privcal.data.sources import (
+        attach_data as attach_data,
+        create_ledgers as create_ledgers,
+        open_sources as open_sources,
+    )
+    from privcal.planning.advise import Plan as Plan, advise as advise
+    from privcal.report.diagram import (
+        ReliabilityDisplay as ReliabilityDisplay,
+        RiskDisplay as RiskDisplay,
+    )
+    from privcal.report.plan import PlanDisplay as PlanDisplay
+    from privcal.report.study.figures import StudyDisplay as StudyDisplay
+    from privcal.secure.panel import Secure as Secure
+    from privcal.secure.round import Total as Total
+    from privcal.trusted.errors import (
+        CalibrationError as CalibrationError,
+        InputError as InputError,
+        Refused as Refused,
+    )
+    from privcal.trusted.policy import Policy as Policy, SecureRules as SecureRules
+    from privcal.trusted.question import Question as Question
+    from privcal.data.scores import Scores as Scores
+    from privcal.trusted.source import Answer as Answer, Source as Source
 
 # Where each name is; a module is imported when somebody asks for a name in it.
 _MODULES = ("audit", "methods", "metrics", "queries", "sketch", "study")
+_BESIDE = ("datasets", "kernel", "maps", "onnx", "scoring", "sklearn", "torch")
+"""Public modules that a star does not import."""
 _NAMES = {
-    "advise": "Plan advise",
-    "application": "apply_map",
-    "calibrate": "Result calibrate",
-    "displays.plan": "PlanDisplay",
-    "displays.reliability": "ReliabilityDisplay",
-    "displays.risk": "RiskDisplay",
-    "displays.study": "StudyDisplay",
-    "errors": "CalibrationError InputError Refused",
-    "evaluation": "Evaluation evaluate",
-    "fit": "Fit fit_temperature",
-    "maps": "BinsMap CurveMap Map OffsetsMap RiskMap TemperatureMap load_map",
-    "metrics": "accuracy aurc brier brier_multiclass classwise_ece debiased_ece debiased_rms ece "
+    "planning.advise": "Plan advise",
+    "calibration.application": "apply_map",
+    "calibration.loop": "Result calibrate",
+    "report.diagram": "ReliabilityDisplay RiskDisplay",
+    "report.plan": "PlanDisplay",
+    "report.study.figures": "StudyDisplay",
+    "trusted.errors": "CalibrationError InputError Refused",
+    "calibration.evaluation": "Evaluation evaluate",
+    "calibration.fit": "Fit fit_temperature",
+    "calibration.maps": "BinsMap CurveMap Map OffsetsMap RiskMap TemperatureMap load_map",
+    "calibration.metrics": "accuracy aurc brier brier_multiclass classwise_ece debiased_ece debiased_rms ece "
     "equal_mass_ece mce mean_confidence nll",
-    "privacy.ledger": "Ledger",
-    "privacy.policy": "Policy SecureRules",
-    "question": "Question",
-    "readers": "read_scores",
-    "refinement": "refine",
-    "scores": "Scores",
+    "data.ledger": "Ledger",
+    "trusted.policy": "Policy SecureRules",
+    "trusted.question": "Question",
+    "data.readers": "read_scores",
+    "calibration.refinement": "refine",
+    "data.scores": "Scores",
     "secure.panel": "Secure",
-    "sketch": "Sketch",
-    "source": "Answer Source",
-    "sources": "attach_data create_ledgers open_sources",
-    "thresholds": "Threshold abstention",
-    "totals": "Total",
+    "calibration.sketch": "Sketch",
+    "trusted.source": "Answer Source",
+    "data.sources": "attach_data create_ledgers open_sources",
+    "calibration.thresholds": "Threshold abstention",
+    "secure.round": "Total",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+__all__ = [*_MODULES, *_WHERE]
+
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
+    if name in (*_MODULES, *_BESIDE):
         return import_module(f"{__name__}.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -151,14 +115,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: object) -> None:
-        """Keep the function where a module of the same name, such as `calibrate`, is imported."""
-        hides = name in _WHERE and isinstance(value, ModuleType)
-        super().__setattr__(name, getattr(value, name) if hides else value)
-
-
-sys.modules[__name__].__class__ = _Package
+    return sorted((*__all__, *_BESIDE, "__version__"))

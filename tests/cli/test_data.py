@@ -18,11 +18,11 @@ import pytest
 from PIL import Image
 
 import privcal
-from privcal.datasets import CIFAR10C
-from privcal.images import fetch as fetching
-from privcal.images.names import CORRUPTIONS
-from tests.images.test_fetch import World
-from tests.images.test_fetch import world as world  # a fixture
+from privcal.data.datasets import CIFAR10C
+from privcal.lab.images import fetch as fetching
+from privcal.lab.images.sets import CORRUPTIONS
+from tests.lab.images.test_fetch import World
+from tests.lab.images.test_fetch import world as world  # a fixture
 from tests.support import image_archives as archives
 from tests.support.image_archives import random_images
 
@@ -65,9 +65,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip(
         "torch", reason="training needs torch: pip install 'privcal[train]'"
     )
-    from privcal.images import open_images
-    from privcal.training.recipe import read_recipe
-    from privcal.training.train import train
+    from privcal.lab.images import open_images
+    from privcal.lab.training.train import read_recipe, train
 
     torch.set_num_threads(1)  # the tests themselves run side by side
     place = Place(tmp_path_factory.mktemp("network"))
@@ -126,24 +125,18 @@ def test_from_images_to_a_study(run: Any, place: Place) -> None:
     torch = pytest.importorskip("torch", reason="training needs torch")
     torch.set_num_threads(1)
     packed = archives.packed(place.images, place.at / "cifar-10-python.tar.gz")
-    code, stdout, stderr = run(
-        "data", "train", place.recipe, "--data", packed, "--out", place.model, "--json"
-    )
-    assert code == 0, stderr
-    said = json.loads(stdout)
+    said = run.json("data", "train", place.recipe, "--data", packed, "--out", place.model)
     assert said["model"] == str(place.model)
     assert said["recipe"]["network"] == "wrn-10-1"
     assert [line["epoch"] for line in said["history"]] == [1, 2]
     assert said["accuracy"] == said["history"][-1]["accuracy"]
 
     outs = [place.at / f"c-{severity}.npz" for severity in (1, 3)]
-    code, stdout, stderr = run(
+    said = run.json(
         "data", "logits", "--model", place.model, "--data", place.images,
         "--severities", "1,3", "--corruptions", "fog,contrast,fog",
-        "--out", place.at / "c-{severity}.npz", "--seed", 7, "--json",
+        "--out", place.at / "c-{severity}.npz", "--seed", 7,
     )  # fmt: skip
-    assert code == 0, stderr
-    said = json.loads(stdout)
     assert list(said) == [str(out) for out in outs]
     for severity, out in zip((1, 3), outs, strict=True):
         found = contents(out)
@@ -159,20 +152,16 @@ def test_from_images_to_a_study(run: Any, place: Place) -> None:
     assert not np.array_equal(one["fog"], three["fog"])
     assert sorted(path.name for path in place.at.glob("c-*")) == ["c-1.npz", "c-3.npz"]
 
-    code, stdout, _ = run("data", "check", outs[1], "--json")
-    assert code == 0
-    rows = {row["shift"]: row for row in json.loads(stdout)["shifts"]}
+    rows = {row["shift"]: row for row in run.json("data", "check", outs[1])["shifts"]}
     for shift in ("clean", "fog", "contrast"):
         right = (three[shift].argmax(1) == TEST[1]).mean()
         assert rows[shift]["accuracy"] == pytest.approx(right)
 
     (place.at / "grid.toml").write_text(GRID)
-    code, stdout, stderr = run(
+    run.json(
         "study", "run", outs[1], "--grid", place.at / "grid.toml", "--out", place.at / "study",
-        "--methods", "uncalibrated,acc-t", "--trials", 2, "--jobs", 1, "--json",
+        "--methods", "uncalibrated,acc-t", "--trials", 2, "--jobs", 1,
     )  # fmt: skip
-    assert code == 0, stderr
-    json.loads(stdout)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +172,7 @@ def test_crops_for_training_are_as_large_as_test_images(
     run: Any, place: Place, monkeypatch: pytest.MonkeyPatch, data: str, make: Any, side: int
 ) -> None:
     torch = pytest.importorskip("torch", reason="training needs torch")
-    from privcal.training import train as training
+    from privcal.lab.training import train as training
 
     torch.set_num_threads(1)
     step, seen = training._Training._step, set()
@@ -197,16 +186,16 @@ def test_crops_for_training_are_as_large_as_test_images(
         RECIPE.replace("CIFAR-10", data).replace("shift", "resized-crop").replace("= 2", "= 1")
     )
     folder = make(place.at / "files")
-    assert run("data", "train", place.recipe, "--data", folder, "--out", place.model)[0] == 0
+    run.ok("data", "train", place.recipe, "--data", folder, "--out", place.model)
     assert seen == {(side, side, 3)}
 
 
 def test_what_is_fetched_is_what_the_commands_read(run: Any, trained: Place, world: World) -> None:
     refused(run("data", "train", "cifar10", "--out", trained.at / "x.pt"), "data fetch cifar10")
-    assert run("data", "fetch", "cifar10")[0] == 0
+    run.ok("data", "fetch", "cifar10")
     args = ("--model", trained.model, "--corruptions", "none", "--out", trained.out)
-    assert run("data", "logits", *args)[0] == 0
-    from tests.images.test_fetch import TEST as fetched
+    run.ok("data", "logits", *args)
+    from tests.lab.images.test_fetch import TEST as fetched
 
     np.testing.assert_array_equal(contents(trained.out)["labels"], fetched[1])
 
@@ -217,8 +206,8 @@ def test_what_is_fetched_is_what_the_commands_read(run: Any, trained: Place, wor
 def test_train_goes_on_and_does_not_train_twice(
     run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privcal.training import train as training
-    from privcal.training.checkpoint import load_checkpoint
+    from privcal.lab.training import train as training
+    from privcal.lab.training.train import load_checkpoint
 
     out = trained.at / "again.pt"
     args = ("data", "train", trained.recipe, "--data", trained.images, "--out", out)
@@ -244,7 +233,7 @@ def test_train_goes_on_and_does_not_train_twice(
     for name, weights in whole.weights.items():
         assert weights.equal(again.weights[name])
     before = out.read_bytes()
-    assert run(*args)[0] == 0
+    run.ok(*args)
     assert out.read_bytes() == before
     refused(run(*args, "--seed", 1), "was begun with another recipe (seed); choose another name")
     assert out.read_bytes() == before
@@ -253,8 +242,8 @@ def test_train_goes_on_and_does_not_train_twice(
 def test_a_full_disk_is_said_and_the_older_checkpoint_kept(
     run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privcal.training import train as training
-    from privcal.training.checkpoint import load_checkpoint
+    from privcal.lab.training import train as training
+    from privcal.lab.training.train import load_checkpoint
 
     out = trained.at / "again.pt"
     args = ("data", "train", trained.recipe, "--data", trained.images, "--out", out)
@@ -275,8 +264,7 @@ def test_what_train_is_told_is_what_it_does(
     run: Any, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="training needs torch")
-    from privcal.training import devices
-    from privcal.training import train as training
+    from privcal.lab.training import train as training
 
     asked: list[dict[str, Any]] = []
 
@@ -289,14 +277,14 @@ def test_what_train_is_told_is_what_it_does(
 
     monkeypatch.setattr(training, "train", note)
     monkeypatch.setattr(
-        devices, "choose_device", {"cpu": "cpu", "cuda:1": "cuda:1", "auto": "cpu"}.get
+        training, "choose_device", {"cpu": "cpu", "cuda:1": "cuda:1", "auto": "cpu"}.get
     )
     monkeypatch.chdir(place.at)
     args = ("data", "train", "small.toml", "--data", "images")
-    assert run(*args)[0] == 0
-    assert run(*args, "--seed", 5, "--epochs", 7, "--device", "cuda:1", "--out", "x.pt")[0] == 0
-    assert run(*args, "--device", "cuda:1", "--no-compile")[0] == 0
-    assert run(*args, "--compile")[0] == 0
+    run.ok(*args)
+    run.ok(*args, "--seed", 5, "--epochs", 7, "--device", "cuda:1", "--out", "x.pt")
+    run.ok(*args, "--device", "cuda:1", "--no-compile")
+    run.ok(*args, "--compile")
     assert [(a["plan"].seed, a["plan"].epochs) for a in asked] == [(0, 2), (5, 7), (0, 2), (0, 2)]
     assert [(a["device"], a["compiled"]) for a in asked] == [
         ("cpu", False), ("cuda:1", True), ("cuda:1", False), ("cpu", True),
@@ -306,16 +294,15 @@ def test_what_train_is_told_is_what_it_does(
 
 
 def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> None:
-    from privcal.training.checkpoint import load_checkpoint
+    from privcal.lab.training.train import load_checkpoint
 
     unfinished = load_checkpoint(trained.model)
     unfinished.optimiser, unfinished.history = {}, unfinished.history[:1]
     unfinished.save(trained.model)
-    code, stdout, stderr = run(
+    stdout, stderr = run.ok(
         "data", "logits", "--model", trained.model, "--data", trained.images,
         "--corruptions", "none", "--out", trained.out, "--json",
     )  # fmt: skip
-    assert code == 0
     assert "is not trained to the end (1 of 2 epochs)" in stderr
     assert json.loads(stdout)[str(trained.out)]["epochs"] == 1
 
@@ -323,7 +310,7 @@ def test_an_unfinished_network_is_used_with_a_note(run: Any, trained: Place) -> 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What the network is asked about; Ctrl-C at the first snow of severity 2."""
-    from privcal.training.logits import ArchiveSpec
+    from privcal.lab.training.logits import ArchiveSpec
 
     seen: list[tuple[str, int]] = []
     ask = ArchiveSpec.logits
@@ -360,9 +347,9 @@ def test_logits_go_on_where_they_stopped(
         "a2.npz.parts holds parts of another archive; delete it, or rename --out",
     )
     made[:] = [("snow", 2)]
-    assert run(*args, "--out", trained.at / "a{severity}.npz")[0] == 0
+    run.ok(*args, "--out", trained.at / "a{severity}.npz")
     assert made[1:] == [("snow", 2), ("clean", 3), ("fog", 3), ("snow", 3)]
-    assert run(*args, "--out", trained.at / "b{severity}.npz")[0] == 0
+    run.ok(*args, "--out", trained.at / "b{severity}.npz")
     for severity in (1, 2, 3):
         one, other = (trained.at / f"{name}{severity}.npz" for name in "ab")
         assert one.read_bytes() == other.read_bytes()
@@ -372,7 +359,7 @@ def test_logits_go_on_where_they_stopped(
 def test_a_full_disk_costs_no_finished_logits(
     run: Any, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privcal.training.logits import ArchiveSpec
+    from privcal.lab.training.logits import ArchiveSpec
 
     args = ("data", "logits", "--model", trained.model, "--data", trained.images)
     args = (*args, "--corruptions", "fog,contrast", "--out", trained.out)
@@ -381,7 +368,7 @@ def test_a_full_disk_costs_no_finished_logits(
     assert not trained.out.exists()
     with monkeypatch.context() as patch:
         patch.setattr(ArchiveSpec, "logits", None)  # nothing is left to ask the network
-        assert run(*args)[0] == 0
+        run.ok(*args)
     assert set(contents(trained.out)) == {"meta", "labels", "clean", "fog", "contrast"}
     assert not any(path.name.startswith(".") for path in trained.at.iterdir())
 
@@ -390,22 +377,19 @@ def test_a_full_disk_costs_no_finished_logits(
 
 
 def test_a_published_archive_is_used_as_it_is(run: Any, trained: Place) -> None:
-    from privcal.images import ImageArray
-    from privcal.training.checkpoint import load_checkpoint
-    from privcal.training.logits import network_logits
+    from privcal.lab.images import ImageArray
+    from privcal.lab.training.logits import network_logits
+    from privcal.lab.training.train import load_checkpoint
 
     pixels = archives.cifar_c(trained.at / "CIFAR-10-C", TEST[1], ("snow", "frost"))
     args = ("data", "logits", "--model", trained.model, "--data", trained.images, "--out")
-    code, stdout, stderr = run(
-        *args, trained.out, "--corrupted", trained.at / "CIFAR-10-C", "--severities", 4, "--json"
-    )
-    assert code == 0, stderr
+    said = run.json(*args, trained.out, "--corrupted", trained.at / "CIFAR-10-C", "--severities", 4)
     found = contents(trained.out)
     assert set(found) == {"meta", "labels", "clean", "snow", "frost"}
     fourth = ImageArray("CIFAR-10", (), TEST[1], pixels["frost"][72:96])
     expected = network_logits(load_checkpoint(trained.model).network("cpu"), fourth, "cpu")
     np.testing.assert_allclose(found["frost"], expected, rtol=2e-3, atol=2e-3)
-    assert json.loads(stdout)[str(trained.out)]["corrupted"].startswith("published archive")
+    assert said[str(trained.out)]["corrupted"].startswith("published archive")
     refused(
         run(*args, trained.out, "--corrupted", trained.at / "CIFAR-10-C", "--corruptions", "fog"),
         "there is no corruption 'fog'; there are snow, frost",
@@ -440,16 +424,14 @@ def test_weights_from_elsewhere_take_the_place_of_a_training(run: Any, elsewhere
     }.items():
         args = ("data", "logits", "--network", "wrn-10-1", "--data", elsewhere.images)
         args = (*args, "--corruptions", "fog", "--out", at / f"{name}.npz", *more)
-        code, stdout, stderr = run(*args, "--json")
-        assert code == 0, stderr
-        [meta] = json.loads(stdout).values()
+        [meta] = run.json(*args).values()
         found[name] = contents(at / f"{name}.npz")
         assert meta["trained"] == "elsewhere; the weights were given"
         assert meta["network"] == "wrn-10-1"
         assert meta["mean"] == ([0, 0, 0] if name == "c" else [0.4914, 0.4822, 0.4465])
     np.testing.assert_array_equal(found["a"]["fog"], found["b"]["fog"])
     assert not np.array_equal(found["a"]["fog"], found["c"]["fog"])
-    assert run("data", "check", at / "a.npz")[0] == 0
+    run.ok("data", "check", at / "a.npz")
 
 
 @pytest.mark.parametrize(
@@ -515,9 +497,7 @@ def by_hand(logits: Any, labels: Any) -> tuple[float, float]:
 def test_check_sets_an_archive_beside_the_papers_figures(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     data = archive_of(path, "CIFAR-10-C", 10_000, severity=5)
-    code, stdout, _ = run("data", "check", path, "--json")
-    assert code == 0
-    said = json.loads(stdout)
+    said = run.json("data", "check", path)
     assert (said["dataset"], said["severity"]) == ("CIFAR-10-C", 5)
     assert [row["shift"] for row in said["shifts"]] == ["fog", "clean"]
     paper = {"fog": (0.7639, 0.1813), "clean": (0.9613, 0.0251)}
@@ -554,12 +534,10 @@ def test_check_leaves_the_papers_figures_out_where_they_are_of_something_else(
     run: Any, tmp_path: Path, dataset: str, meta: Any, what: str
 ) -> None:
     archive_of(tmp_path / "mine.npz", dataset, **meta)
-    code, stdout, _ = run("data", "check", tmp_path / "mine.npz")
-    assert code == 0
+    stdout, _ = run.ok("data", "check", tmp_path / "mine.npz")
     assert "difference" not in stdout
     assert what in stdout
-    code, stdout, _ = run("data", "check", tmp_path / "mine.npz", "--json")
-    said = json.loads(stdout)
+    said = run.json("data", "check", tmp_path / "mine.npz")
     assert what in said["remark"]
     assert said["mean_absolute_difference"] is None
     assert {row[name] for row in said["shifts"] for name in ("paper_accuracy", "paper_ece")} == {
@@ -572,22 +550,18 @@ def test_check_says_nothing_of_the_paper_where_it_has_no_figures(
     run: Any, tmp_path: Path, dataset: str | None
 ) -> None:
     archive_of(tmp_path / "flowers.npz", dataset)
-    code, stdout, _ = run("data", "check", tmp_path / "flowers.npz")
-    assert code == 0
+    stdout, _ = run.ok("data", "check", tmp_path / "flowers.npz")
     assert (dataset or "flowers") in stdout
     assert "paper" not in stdout
     assert "difference" not in stdout
-    code, stdout, _ = run("data", "check", tmp_path / "flowers.npz", "--json")
-    said = json.loads(stdout)
+    said = run.json("data", "check", tmp_path / "flowers.npz")
     assert said["mean_absolute_difference"] is None
     assert {row["paper_accuracy"] for row in said["shifts"]} == {None}
 
 
 def test_check_the_bundled_archive(run: Any) -> None:
-    path = Path(privcal.__file__).parent / "datasets" / CIFAR10C
-    code, stdout, _ = run("data", "check", path, "--json")
-    assert code == 0
-    said = json.loads(stdout)
+    path = Path(privcal.__file__).parent / "data" / "datasets" / CIFAR10C
+    said = run.json("data", "check", path)
     assert (said["dataset"], said["severity"]) == ("CIFAR-10-C", 5)
     assert {row["shift"] for row in said["shifts"]} == {"clean", *CORRUPTIONS}
     assert {row["rows"] for row in said["shifts"]} == {10_000}
@@ -667,7 +641,7 @@ def test_seed_and_frost_show_on_the_contact_sheet(run: Any, place: Place) -> Non
         "drawn": ("--frost", "drawn"),
     }.items():
         args = ("data", "corruptions", "--data", place.images, "--images", 1, *more)
-        assert run(*args, "--out", place.at / f"{name}.png")[0] == 0
+        run.ok(*args, "--out", place.at / f"{name}.png")
         with Image.open(place.at / f"{name}.png") as file:
             seen[name] = np.asarray(file)
     np.testing.assert_array_equal(seen["plain"], seen["again"])
@@ -716,11 +690,10 @@ def test_a_contact_sheet_that_cannot_be_is_refused(
 def test_fetch_says_where_the_images_are(run: Any, world: World) -> None:
     code, stdout, _ = run("data", "fetch", "cifar10")
     assert (code, stdout.strip()) == (0, f"cifar10: {world.cache / 'cifar10'}")
-    code, stdout, _ = run("data", "fetch", "cifar10", "--json")
-    assert code == 0
+    stdout, _ = run.ok("data", "fetch", "cifar10", "--json")
     assert json.loads(stdout) == {"name": "cifar10", "folder": str(world.cache / "cifar10")}
     assert len(world.calls) == 1
-    assert run("data", "fetch", "cifar10", "--again")[0] == 0
+    run.ok("data", "fetch", "cifar10", "--again")
     assert len(world.calls) == 2
 
 
@@ -823,9 +796,9 @@ def test_frost_images_are_looked_at_before_the_work(run: Any, trained: Place) ->
     pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "b.png")
     (folder / "._b.png").write_bytes(b"what some archivers leave")
-    assert run(*args)[0] == 0
+    run.ok(*args)
     drawn = trained.at / "drawn.npz"
-    assert run(*args[:6], "--corruptions", "frost", "--out", drawn)[0] == 0
+    run.ok(*args[:6], "--corruptions", "frost", "--out", drawn)
     one, other = contents(trained.out), contents(drawn)
     assert not np.array_equal(one["frost"], other["frost"])
     np.testing.assert_array_equal(one["clean"], other["clean"])
@@ -873,7 +846,7 @@ def test_severities_may_have_folders_of_their_own(run: Any, trained: Place) -> N
     refused(run(*args), "cannot write")
     assert list((trained.at / "s2").iterdir()) == []
     (trained.at / "s4").mkdir()
-    assert run(*args)[0] == 0
+    run.ok(*args)
     for severity in (2, 4):
         found = contents(trained.at / f"s{severity}" / "c.npz")
         assert json.loads(str(found["meta"]))["severity"] == severity
@@ -891,8 +864,7 @@ def test_without_torch_the_way_to_it_is_said_and_the_rest_works(
     ):
         refused(run("data", *args), "this needs torch: pip install 'privcal[train]'")
     archive_of(place.out, None)
-    assert run("data", "check", place.out)[0] == 0
+    run.ok("data", "check", place.out)
     for command in ("fetch", "train", "logits", "pack", "check", "corruptions"):
-        code, stdout, _ = run("data", command, "--help")
-        assert code == 0
+        stdout, _ = run.ok("data", command, "--help")
         assert re.search(rf"privcal data {command}", stdout)

@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from privcal.simulate.archive import read_archive
+from privcal.planning.simulate.archive import read_archive
 from tests.cli.test_data import contents, refused
+from tests.support.builders import a_table
 
 ROWS, CLASSES = 12, 3
 RNG = np.random.default_rng(5)
@@ -22,12 +23,7 @@ CLEAN, FOG = (RNG.normal(0, 3, (ROWS, CLASSES)) for _ in range(2))
 
 def table(path: Path, logits: Any, labels: Any = None, kind: str = "logit") -> Path:
     columns = {f"{kind}_{i}": logits[:, i] for i in range(logits.shape[1])}
-    frame = pl.DataFrame(columns if labels is None else {"label": labels, **columns})
-    if path.suffix == ".csv":
-        frame.write_csv(path)
-    else:
-        frame.write_parquet(path)
-    return path
+    return a_table(path, columns if labels is None else {"label": labels, **columns})
 
 
 @pytest.fixture
@@ -53,16 +49,13 @@ ARGS = ("--dataset", "CIFAR-10-C", "--severity", 5, "--network", "ours", "--out"
 def test_an_archive_holds_what_was_given_and_says_so(
     run: Any, at: Path, labels: str, fog: str
 ) -> None:
-    code, stdout, stderr = run(
-        "data", "pack", "clean.npy", fog, "--labels", labels, *ARGS, "--json"
-    )
-    assert code == 0, stderr
+    said = run.json("data", "pack", "clean.npy", fog, "--labels", labels, *ARGS)
     found = contents(at / "a.npz")
     np.testing.assert_array_equal(found["labels"], LABELS)
     np.testing.assert_allclose(found["clean"], CLEAN, rtol=1e-6)
     np.testing.assert_allclose(found["fog"], FOG, rtol=1e-6)
     meta = json.loads(str(found["meta"]))
-    assert json.loads(stdout) == {"a.npz": meta}
+    assert said == {"a.npz": meta}
     assert (meta["dataset"], meta["severity"], meta["rows"]) == ("CIFAR-10-C", 5, ROWS)
     assert meta["logits"] == "given, not computed here"
     assert meta["network"] == "ours"
@@ -76,22 +69,21 @@ def test_an_archive_holds_what_was_given_and_says_so(
         5,
         ["fog", "clean"],
     )
-    assert run("data", "check", "a.npz")[0] == 0
+    run.ok("data", "check", "a.npz")
 
 
 def test_a_packed_archive_can_be_studied(run: Any, at: Path) -> None:
-    assert run("data", "pack", "fog.npy", "--labels", "labels.npy", *ARGS)[0] == 0
+    run.ok("data", "pack", "fog.npy", "--labels", "labels.npy", *ARGS)
     (at / "grid.toml").write_text("[epsilon]\nvalues = [1.0, 2.0]\nsources = 2\nsamples = 3\n")
     args = ("--grid", "grid.toml", "--trials", 2, "--methods", "acc-t", "--out", "study")
-    code, _, stderr = run("study", "run", "a.npz", *args)
-    assert code == 0, stderr
+    run.ok("study", "run", "a.npz", *args)
 
 
 def test_files_may_hold_their_own_labels_and_names_may_be_said(run: Any, at: Path) -> None:
     np.savez("one.npz", logits=CLEAN.astype(np.float16), labels=LABELS)
     table(Path("two.csv"), FOG, LABELS)
     args = ("data", "pack", "clean=one.npz", "fog=two.csv", "--dataset", "mine", "--out", "a.npz")
-    assert run(*args)[0] == 0
+    run.ok(*args)
     found = contents(at / "a.npz")
     np.testing.assert_array_equal(found["labels"], LABELS)
     assert (found["clean"].dtype, found["fog"].dtype) == (np.float16, np.float32)
@@ -115,21 +107,21 @@ def spoiled(name: str, row: int, value: float) -> None:
         (
             ["fog.npy"],
             {"--labels": "fog.csv"},
-            "fog.csv is not a readable table with a column label",
+            "fog.csv has no column label; it has",
         ),
         (["fog.npy"], {"--labels": "gap.csv"}, "gap.csv: label of row 1 is missing"),
-        (["fog.npy"], {"--labels": "words.csv"}, "words.csv must hold one whole number"),
+        (["fog.npy"], {"--labels": "words.csv"}, "words.csv: label of row 0 is"),
         (
             ["fog.npy"],
             {"--labels": "fog.npz"},
-            "fog.npz is not a readable NumPy file with an array",
+            "fog.npz has no array labels; it has",
         ),
         (["clean.npy", "short.npy"], {}, "short.npy has 11 rows, but there are 12 labels"),
         (["clean.npy", "wide.npy"], {}, "wide.npy has 4 classes, but clean.npy has 3"),
         (["nan.npy"], {}, "nan.npy: "),
         (["huge.npy"], {}, "huge.npy holds a logit beyond what float32 can hold"),
         (["flat.npy"], {}, "flat.npy: "),
-        (["cut.npy"], {}, "cut.npy is not a readable NumPy file, or is cut short"),
+        (["cut.npy"], {}, "cut.npy is not a readable .npy file, or is cut short"),
         (["fog.txt"], {}, "fog.txt has an unknown ending"),
         (["odd.csv"], {}, "odd.csv holds probabilities, an archive logits"),
         (["fog.npy"], {"--labels": "far.npy"}, "fog.npy: "),

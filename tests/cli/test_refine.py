@@ -7,20 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import privcal
-from privcal import InputError, Scores
-from tests.conftest import random_scores
+from privcal import InputError
+from tests.support.builders import a_file, a_source, save, some_clinics
 from tests.support.curves import drawn_rows, shared_map
 
 PACKAGE = Path(privcal.__file__).parent
-
-
-def save(path: Path, scores: Scores) -> Path:
-    np.savez(path, logits=scores.outputs.array, labels=scores.labels)
-    return path
 
 
 @pytest.fixture
@@ -38,8 +32,7 @@ def test_refine_writes_what_the_function_gives(
     run: Any, shared: Path, own: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "own-map.json"
-    code, stdout, stderr = run("refine", shared, own, "--out", out, "--json")
-    assert code == 0, stderr
+    stdout, _ = run.ok("refine", shared, own, "--out", out, "--json")
     expected = privcal.refine(shared_map(), drawn_rows(60, -1.5))
     assert privcal.load_map(out) == expected
     alike = expected.provenance["like_the_others"]
@@ -57,13 +50,12 @@ def test_few_rows_are_refused_and_whatever_was_there_stays(
     run: Any, shared: Path, tmp_path: Path
 ) -> None:
     few = save(tmp_path / "few.npz", drawn_rows(29, 0.0))
-    out = tmp_path / "own-map.json"
-    out.write_text("older")
+    out = a_file(tmp_path / "own-map.json", "older")
     code, _, stderr = run("refine", shared, few, "--out", out)
     assert (code, out.read_text()) == (2, "older")
     assert "29 own rows are too few" in stderr
     assert "--force" in stderr
-    assert run("refine", shared, few, "--out", out, "--force")[0] == 0
+    run.ok("refine", shared, few, "--out", out, "--force")
     assert privcal.load_map(out).provenance["rows"] == 29
 
 
@@ -99,7 +91,7 @@ def kept(run: Any, shared: Path, own: Path, tmp_path: Path) -> Path:
     """A refined map, in a folder of its own."""
     (tmp_path / "home").mkdir()
     out = tmp_path / "home" / "own-map.json"
-    assert run("refine", shared, own, "--out", out)[0] == 0
+    run.ok("refine", shared, own, "--out", out)
     return out
 
 
@@ -117,7 +109,7 @@ def everything(folder: Path, *besides: Path) -> str:
 def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
     run: Any, kept: Path, shared: Path, own: Path, tmp_path: Path
 ) -> None:
-    clinics = [save(tmp_path / f"clinic-{i}.npz", random_scores(40, seed=i)) for i in range(2)]
+    clinics = some_clinics(tmp_path, 2)
     sketch, made = tmp_path / "sketch.json", tmp_path / "made.json"
     new = ("--new-ledger", "--per-row", "--method", "sketch")
     took = run("calibrate", *clinics, *new, "--sketch", sketch, "--out", made)
@@ -165,8 +157,7 @@ def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
         seen = stdout + stderr + everything(tmp_path, kept)
         assert not [number for number in digits(kept) if number in seen], args
     for args in (("--private", "--map", kept), ("--private", "--map", kept, "--json")):
-        code, stdout, stderr = run("evaluate", sketch, *args)
-        assert (code, stdout) == (2, "")
+        stderr = run.fails("evaluate", sketch, *args)
         assert "exact rows (private: false) and stays where they are" in stderr
 
 
@@ -174,16 +165,14 @@ def test_a_refined_map_is_used_and_measured_at_home(
     run: Any, kept: Path, own: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "calibrated.csv"
-    code, stdout, stderr = run("apply", kept, own, "--out", out)
-    assert (code, "stays here" in stderr) == (0, True)
-    code, stdout, _ = run("evaluate", own, "--map", kept, "--json")
-    assert code == 0
+    assert "stays here" in run.ok("apply", kept, own, "--out", out)[1]
+    stdout, _ = run.ok("evaluate", own, "--map", kept, "--json")
     assert json.loads(stdout)["after"]["nll"] < json.loads(stdout)["before"]["nll"]
     assert not [number for number in digits(kept) if number in stdout]
 
 
 def test_a_sketch_does_not_judge_a_refined_map_in_python_either() -> None:
-    source = privcal.Source(random_scores(60), privcal.Policy(epsilon=1), ledger=None)
+    source = a_source(60, epsilon=1)
     result = privcal.calibrate([source], "sketch", epsilon=1.0)
     assert result.sketch is not None
     assert isinstance(result.map, privcal.CurveMap)
@@ -205,5 +194,5 @@ def test_every_command_that_reads_maps_is_known_to_respect_those_that_stay_at_ho
     }
     assert readers == {
         "cli/apply.py", "cli/evaluate.py", "cli/onnx.py", "cli/refine.py", "cli/thresholds.py",
-        "sklearn.py",
+        "adapters/sklearn.py",
     }  # fmt: skip

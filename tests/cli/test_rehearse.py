@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,15 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal.rehearsal import DRAWS
-from tests.conftest import random_scores
+from privcal.report.rehearsal import DRAWS
+from tests.support.builders import a_clinic, some_clinics
 
 
 @pytest.fixture
 def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Four files of scores that are too sure of themselves, in a folder of their own."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
     monkeypatch.chdir(tmp_path)
-    files = []
-    for number in range(4):
-        scores = random_scores(60, seed=number)
-        files.append(tmp_path / f"clinic-{number}.npz")
-        np.savez(files[-1], logits=2 * scores.outputs.array, labels=scores.labels)
-    return files
+    return some_clinics(tmp_path, 4, rows=60, times=2)
 
 
 def pooled(files: list[Path]) -> privcal.Scores:
@@ -41,9 +34,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def rehearsed(run: Any, *args: object) -> dict[str, Any]:
-    code, out, err = run("calibrate", *args, "--rehearse", "--json")
-    assert code == 0, err
-    document: dict[str, Any] = json.loads(out)
+    document: dict[str, Any] = run.json("calibrate", *args, "--rehearse")
     return document
 
 
@@ -129,15 +120,14 @@ def test_a_run_that_could_not_be_is_refused_in_the_rehearsal_too(
 
 
 def refused(run: Any, *args: object) -> bool:
-    code, out, err = run("calibrate", *args, "--rehearse")
-    assert (code, out) == (2, "")
+    err = run.fails("calibrate", *args, "--rehearse")
     return "its rows are private" in err or "is gone" in err
 
 
 def test_rows_that_have_a_ledger_are_refused_as_file_copy_and_other_format(
     run: Any, clinics: list[Path], tmp_path: Path
 ) -> None:
-    assert run("ledger", "create", clinics[0], "--per-row")[0] == 0
+    run.ok("ledger", "create", clinics[0], "--per-row")
     assert refused(run, *clinics)
     shutil.copy(clinics[0], tmp_path / "copy.npz")
     assert refused(run, "copy.npz")
@@ -145,7 +135,7 @@ def test_rows_that_have_a_ledger_are_refused_as_file_copy_and_other_format(
     np.save(tmp_path / "logits.npy", held["logits"])
     np.save(tmp_path / "labels.npy", held["labels"])
     assert refused(run, tmp_path / "logits.npy")
-    assert run("calibrate", *clinics[1:], "--rehearse")[0] == 0
+    run.ok("calibrate", *clinics[1:], "--rehearse")
 
 
 def test_rows_whose_ledger_is_elsewhere_or_lost_are_refused(
@@ -153,7 +143,7 @@ def test_rows_whose_ledger_is_elsewhere_or_lost_are_refused(
 ) -> None:
     (tmp_path / "ledgers").mkdir()
     made = ("--per-row", "--ledger-dir", tmp_path / "ledgers")
-    assert run("ledger", "create", clinics[0], *made)[0] == 0
+    run.ok("ledger", "create", clinics[0], *made)
     assert refused(run, clinics[0])
     for ledger in [*(tmp_path / "ledgers").iterdir(), *tmp_path.glob("*.ledger")]:
         ledger.unlink()
@@ -163,9 +153,8 @@ def test_rows_whose_ledger_is_elsewhere_or_lost_are_refused(
 def test_a_file_with_a_ledger_is_refused_whatever_rows_it_holds_now(
     run: Any, clinics: list[Path]
 ) -> None:
-    assert run("ledger", "create", clinics[0], "--per-row")[0] == 0
-    rows = random_scores(10, seed=9)
-    np.savez(clinics[0], logits=rows.outputs.array, labels=rows.labels)
+    run.ok("ledger", "create", clinics[0], "--per-row")
+    a_clinic(clinics[0], 10, seed=9)
     assert refused(run, clinics[0])
     clinics[0].with_name(f"{clinics[0].name}.ledger").unlink()
     assert refused(run, clinics[0])
@@ -176,7 +165,7 @@ def test_a_part_of_a_table_that_has_a_ledger_is_refused(
 ) -> None:
     rows = [f"{row % 3},{0.1 + row % 9 / 10:.1f},{row % 2}" for row in range(30)]
     (tmp_path / "icu.csv").write_text("\n".join(["ward,probability,label", *rows]))
-    assert run("ledger", "create", "icu.csv", "--source-column", "ward", "--per-row")[0] == 0
+    run.ok("ledger", "create", "icu.csv", "--source-column", "ward", "--per-row")
     assert refused(run, "icu.csv", "--source-column", "ward")
     shutil.copy(tmp_path / "icu.csv", tmp_path / "copy.csv")
     assert refused(run, "copy.csv", "--source-column", "ward")
@@ -195,8 +184,8 @@ def test_reading_private_rows_in_another_way_does_not_make_them_public(
     (tmp_path / "rest.txt").write_text("2\n")
     by_ward = ("--source-column", "ward")
     some = ("--source-list", "some.txt", "--per-row")
-    assert run("ledger", "create", "split.csv", *by_ward, *some)[0] == 0
-    assert run("ledger", "create", "whole.csv", "--per-row")[0] == 0
+    run.ok("ledger", "create", "split.csv", *by_ward, *some)
+    run.ok("ledger", "create", "whole.csv", "--per-row")
     # People without a ledger of their own, in a file that has some.
     assert refused(run, "split.csv", *by_ward, "--source-list", "rest.txt")
     # Split otherwise than the ledgers are, in a copy and in another format.
@@ -211,7 +200,7 @@ def test_reading_private_rows_in_another_way_does_not_make_them_public(
     assert (code, "would get no privacy" in err) == (2, True)
     code, _, err = run("campaign", "new", "--public", "whole-copy.csv", "--out", "question.json")
     assert (code, "would get no privacy" in err) == (2, True)
-    assert run("calibrate", *clinics, "--rehearse")[0] == 0
+    run.ok("calibrate", *clinics, "--rehearse")
 
 
 @pytest.mark.parametrize(
@@ -220,8 +209,7 @@ def test_reading_private_rows_in_another_way_does_not_make_them_public(
 def test_what_would_last_is_not_part_of_a_rehearsal(
     run: Any, clinics: list[Path], more: list[str]
 ) -> None:
-    code, _, err = run("calibrate", *clinics, "--rehearse", *more)
-    assert (code, "leave out --new-ledger" in err) == (2, True)
+    assert "leave out --new-ledger" in run.fails("calibrate", *clinics, "--rehearse", *more)
 
 
 def test_a_federation_cannot_be_rehearsed(run: Any, tmp_path: Path) -> None:

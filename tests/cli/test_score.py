@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install privc
 pytest.importorskip("onnx")
 
 import privcal
-from privcal.scoring import model_name
-from tests.scoring import parts
-from tests.scoring.test_model import PLAIN
+from privcal.data.scoring import model_name
+from tests.data.scoring.test_model import PLAIN
+from tests.support import scoring_parts as parts
 
 FEATURES = ("--features", ",".join(parts.FEATURES))
 
@@ -38,9 +38,8 @@ def test_a_table_becomes_scores_that_a_calibration_reads(
 ) -> None:
     out = tmp_path / "scores.parquet"
     args = ("score", model, table, "--label", "y", "--person", "pid", *FEATURES)
-    code, said, err = run(*args, "--keep", "hospital", "--out", out, "--json")
-    assert code == 0, err
-    assert json.loads(said) == {
+    said = run.json(*args, "--keep", "hospital", "--out", out)
+    assert said == {
         "model": model_name(model),
         "kind": "probabilities",
         "classes": ["0", "1", "2"],
@@ -48,12 +47,25 @@ def test_a_table_becomes_scores_that_a_calibration_reads(
     }
     assert pl.read_parquet(out)["hospital"].unique().to_list() == ["Süd"]
     result = tmp_path / "map.json"
-    code, said, err = run(
+    run.ok(
         *("calibrate", out, "--new-ledger", "--person", "person", "--method", "sketch"),
         *("--epsilon", 1, "--out", result),
     )
-    assert code == 0, err
     assert privcal.load_map(result).provenance["model"] == model_name(model)
+
+
+@pytest.mark.parametrize("name", ["scores.parquet", "scores.csv"])
+def test_scores_are_their_owners_alone(
+    run: Any, model: Path, table: Path, tmp_path: Path, name: str
+) -> None:
+    out, before = tmp_path / name, os.umask(0o022)
+    try:
+        args = ("score", model, table, "--label", "y", "--per-row", *FEATURES, "--out", out)
+        run.ok(*args)
+        run.ok(*args)  # in the place of another
+    finally:
+        os.umask(before)
+    assert out.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
@@ -65,10 +77,9 @@ def test_a_new_ledger_protects_whom_the_scores_record(
     scores, other = tmp_path / "scores.parquet", tmp_path / "other.parquet"
     for out in (scores, other):
         args = ("score", model, table, "--label", "y", *said, *FEATURES, "--out", out)
-        assert run(*args)[0] == 0
-    code, rehearsed, err = run("calibrate", scores, "--rehearse", "--json")
-    assert code == 0, err
-    assert json.loads(rehearsed)["unit"] == unit
+        run.ok(*args)
+    rehearsed = run.json("calibrate", scores, "--rehearse")
+    assert rehearsed["unit"] == unit
     assert privcal.create_ledgers(scores)[0].unit == unit
     pl.read_parquet(other).write_parquet(other)  # now it records nothing
     with pytest.raises(privcal.InputError, match="a new ledger says whom it protects"):
@@ -87,7 +98,7 @@ def test_scores_of_another_model_are_not_mapped(
     """Also where rows are read batch by batch, and labels are not looked at."""
     scores, map = tmp_path / "scores.parquet", tmp_path / "map.json"
     args = ("score", model, table, "--label", "y", "--per-row", *FEATURES, "--out", scores)
-    assert run(*args)[0] == 0
+    run.ok(*args)
     for name, code in ((model_name(model), 0), ("another", 2)):
         privcal.TemperatureMap(2.0, provenance={"model": name}).save(map)
         for command in (
@@ -107,8 +118,7 @@ def test_several_tables_go_into_a_folder(
     code, _, err = run(*args, "--out", tmp_path / "scores.parquet")
     assert (code, "the scores of 2 tables need a folder" in err) == (2, True)
     assert not (tmp_path / "scores.parquet").exists()
-    code, _, err = run(*args, "--out", tmp_path / "scores")
-    assert code == 0, err
+    run.ok(*args, "--out", tmp_path / "scores")
     one, other = (pl.read_parquet(tmp_path / "scores" / f"{n}.parquet") for n in ("visits", "ward"))
     assert one.equals(other)
     code, _, err = run(*args[:2], table, table, *args[4:], "--out", tmp_path / "scores")
@@ -142,10 +152,9 @@ def test_mistakes_are_one_sentence_and_leave_nothing_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    code, said, err = run(
+    err = run.fails(
         "score", "model.onnx", "visits.parquet", "--label", "y", "--per-row", *FEATURES, *more
     )
-    assert (code, said) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
@@ -157,12 +166,24 @@ def test_malformed_rows_stop_it_or_are_left_out_and_counted(
     rows = pl.read_parquet(table)
     rows.with_columns(y=pl.when(pl.int_range(25) == 3).then(8).otherwise("y")).write_parquet(table)
     args = ("score", model, table, "--label", "y", "--per-row", *FEATURES, "--out")
-    code, _, err = run(*args, tmp_path / "s.csv")
-    assert code == 2
+    err = run.fails(*args, tmp_path / "s.csv")
     assert "visits.parquet: y of row 3 is '8', not one of the classes 0, 1, 2" in err
-    code, said, err = run(*args, tmp_path / "s.csv", "--skip-malformed")
-    assert code == 0
+    said, err = run.ok(*args, tmp_path / "s.csv", "--skip-malformed")
     assert "24 rows written to" in said
     assert "1 malformed row left out" in said
     assert "a CSV cannot say which model its scores are of" in err
     assert len(privcal.read_scores(tmp_path / "s.csv")) == 24
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate",),
+        ("source", "check"),
+        ("calibrate", "--new-ledger", "--per-row", "--epsilon", "1", "--out", "map.json"),
+    ],
+)
+def test_a_table_of_features_is_to_be_scored_first(
+    run: Any, table: Path, command: tuple[str, ...]
+) -> None:
+    assert "run privcal score MODEL.onnx TABLE first" in run.fails(*command, table)

@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 import privcal
-from privcal.question import Question
-from privcal.sketch import SketchReader
-from tests.cli.test_cli import ACC_T, NEW, save
-from tests.conftest import random_scores
+from privcal.calibration.sketch import SketchReader
+from privcal.calibration.sketch.model import Mixture
+from privcal.trusted.question import Question
+from tests.cli.test_cli import ACC_T
+from tests.support.builders import NEW, a_clinic, a_source, random_scores, save, some_clinics
 
 ESTIMATES = {
     "accuracy", "confidence_before", "confidence_after", "ece_before", "ece_after",
@@ -24,22 +25,20 @@ ESTIMATES = {
 
 @pytest.fixture
 def clinics(tmp_path: Path) -> list[Path]:
-    return [save(tmp_path / f"clinic-{i}.npz", seed=i) for i in range(4)]
+    return some_clinics(tmp_path, 4)
 
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
-    return save(tmp_path / "clean.npz", rows=300, seed=50)
+    return a_clinic(tmp_path / "clean.npz", rows=300, seed=50)
 
 
 def take(run: Any, folder: Path, name: str, *args: object, new: Any = NEW) -> dict[str, Any]:
     """calibrate --method sketch into NAME.json and NAME-map.json."""
-    code, stdout, stderr = run(
-        "calibrate", *args, *new, "--method", "sketch", "--json",
+    found: dict[str, Any] = run.json(
+        "calibrate", *args, *new, "--method", "sketch",
         "--out", folder / f"{name}-map.json", "--sketch", folder / f"{name}.json",
     )  # fmt: skip
-    assert code == 0, stderr
-    found: dict[str, Any] = json.loads(stdout)
     return found
 
 
@@ -48,6 +47,27 @@ def check_estimates(said: dict[str, Any], epsilon: float) -> None:
     assert said["epsilon"] == epsilon
     for name in ESTIMATES:
         assert 0 <= said[name]["low"] <= said[name]["value"] <= said[name]["high"] <= 1, name
+
+
+@pytest.mark.parametrize("secure", [(), ("--aggregation", "secure", "--alone", 1)], ids=str)
+@pytest.mark.parametrize("with_public", [False, True])
+def test_the_model_is_fitted_once_in_a_run(
+    run: Any,
+    clinics: list[Path],
+    clean: Path,
+    with_public: bool,
+    secure: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fits: list[Any] = []
+    real = Mixture.fit
+    monkeypatch.setattr(Mixture, "fit", lambda *given: fits.append(given) or real(*given))
+    public = ("--public", clean) if with_public else ()
+    page = ("--html", tmp_path / "page.html")
+    said = take(run, tmp_path, "s", *clinics, "--epsilon", 0.6, *public, *secure, *page)
+    assert len(fits) == 1
+    check_estimates(said["evaluation"], 0.6)
 
 
 @pytest.mark.parametrize("with_public", [False, True])
@@ -64,19 +84,15 @@ def test_a_sketch_is_taken_saved_and_read_again(
     [asked] = said["rounds"]
     saved = privcal.Sketch.load(tmp_path / "s.json")
     assert {e.source: list(e.values) for e in saved.answers} == asked["answers"]
-    code, stdout, _ = run(
+    stdout, _ = run.ok(
         "sketch", "fit", tmp_path / "s.json", *public, "--out", tmp_path / "again.json", "--json"
     )
-    assert code == 0
     again, first = (privcal.load_map(tmp_path / n) for n in ("again.json", "s-map.json"))
     assert again.log_odds == first.log_odds
     assert again.temperature == first.temperature
     assert json.loads(stdout)["evaluation"] == said["evaluation"]
     for more in ((), ("--map", tmp_path / "again.json")):
-        code, stdout, _ = run(
-            "evaluate", tmp_path / "s.json", "--private", *public, *more, "--json"
-        )
-        assert code == 0
+        stdout, _ = run.ok("evaluate", tmp_path / "s.json", "--private", *public, *more, "--json")
         assert json.loads(stdout) == said["evaluation"]
 
 
@@ -101,11 +117,9 @@ def test_people_are_told_how_probable_it_is_that_nothing_changed(
         ("sketch", "fit", sketch, "--out", tmp_path / "m.json"),
         ("evaluate", sketch, "--private"),
     ):
-        code, stdout, _ = run(*command, *belief)
-        assert code == 0
+        stdout, _ = run.ok(*command, *belief)
         assert words in " ".join(stdout.split())
-        code, stdout, _ = run(*command)  # nobody thought of it, reading
-        assert code == 0
+        stdout, _ = run.ok(*command)  # nobody thought of it, reading
         assert "nothing changed" not in stdout
 
 
@@ -130,16 +144,13 @@ def test_people_are_told_how_probable_it_is_that_nothing_changed(
 def test_what_is_wrong_with_a_belief_is_said_before_there_is_a_ledger(
     run: Any, clinics: list[Path], tmp_path: Path, options: tuple[object, ...], says: str
 ) -> None:
-    code, stdout, stderr = run("calibrate", *clinics, *NEW, *options, "--out", tmp_path / "m.json")
-    assert (code, stdout) == (2, "")
-    assert says in stderr
+    assert says in run.fails("calibrate", *clinics, *NEW, *options, "--out", tmp_path / "m.json")
     assert not list(tmp_path.glob("*.ledger"))
 
 
 def test_beliefs_are_for_reading_a_sketch(run: Any, clinics: list[Path]) -> None:
     for option in (("--unchanged", 0.2), ("--leave-alone",)):
-        code, _, stderr = run("evaluate", clinics[0], *option)
-        assert code == 2
+        stderr = run.fails("evaluate", clinics[0], *option)
         assert "are for reading a sketch, with --private" in stderr
 
 
@@ -148,11 +159,10 @@ def test_people_are_told_that_nothing_was_measured(
 ) -> None:
     out = ("--out", tmp_path / "m.json", "--sketch", tmp_path / "s.json")
     picture = tmp_path / "r.svg"
-    code, stdout, _ = run(
+    stdout, _ = run.ok(
         "calibrate", *clinics, *NEW, "--method", "sketch", "--epsilon", 0.001, *out,
         "--plot", picture,
     )  # fmt: skip
-    assert code == 0
     assert "estimated under ε = 0.001, not measured" in stdout
     assert "temperature" not in stdout  # it is a curve
     assert "<svg" in picture.read_text()
@@ -165,8 +175,7 @@ def test_people_are_told_that_nothing_was_measured(
         ("sketch", "fit", tmp_path / "s.json", "--out", tmp_path / "f.json", "--plot",
          tmp_path / "f.pdf"),
     ):  # fmt: skip
-        code, stdout, _ = run(*args)
-        assert code == 0
+        stdout, _ = run.ok(*args)
         assert "estimated under ε = 0.001, not measured" in stdout
         assert ("The noise drowned the data" in stdout) == (not clear)
     assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
@@ -182,8 +191,7 @@ def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     take(run, tmp_path, "a", *clinics[:3], *policy, "--epsilon", 0.1, "--campaign", "spring")
     take(run, tmp_path, "b", *clinics[2:], *policy, "--epsilon", 0.2, "--campaign", "autumn")
     a, b, whole = (tmp_path / n for n in ("a.json", "b.json", "all.json"))
-    code, stdout, _ = run("sketch", "merge", a, b, "--out", whole, "--json")
-    assert code == 0
+    stdout, _ = run.ok("sketch", "merge", a, b, "--out", whole, "--json")
     assert json.loads(stdout) == {
         "out": str(whole),
         "answers": 5,
@@ -193,20 +201,17 @@ def test_sketches_of_two_campaigns_are_merged_once_and_shown(
     for clinic, spent in json.loads(stdout)["spent"].items():
         assert privcal.Ledger(tmp_path / f"{clinic}.npz.ledger").nano_spent / 1e9 == spent
     before = whole.read_bytes()
-    code, _, stderr = run("sketch", "merge", whole, b, "--out", tmp_path / "more.json")
-    assert code == 2
+    stderr = run.fails("sketch", "merge", whole, b, "--out", tmp_path / "more.json")
     assert f"{b}: the answer of 'clinic-2'" in stderr
     assert "already merged" in stderr
     assert not (tmp_path / "more.json").exists()
-    assert run("sketch", "merge", b, a, "--out", tmp_path / "other.json")[0] == 0
+    run.ok("sketch", "merge", b, a, "--out", tmp_path / "other.json")
     assert (tmp_path / "other.json").read_bytes() == before
-    code, stdout, _ = run("sketch", "show", whole)
-    assert code == 0
+    stdout, _ = run.ok("sketch", "show", whole)
     assert "clinic-2 answered 2 times, for ε = 0.3 in all" in stdout
     assert "model: net" in stdout
     assert "not counts" in stdout
-    code, stdout, _ = run("sketch", "show", whole, "--json")
-    said = json.loads(stdout)
+    said = run.json("sketch", "show", whole)
     # The noise of a total is that of the sum of five answers: 2/ε² each.
     assert said["noise_deviation"] == pytest.approx(np.sqrt(3 * 2 / 0.1**2 + 2 * 2 / 0.2**2))
     rows = [e.values for e in privcal.Sketch.load(whole).answers]
@@ -234,11 +239,10 @@ def test_binary_probabilities_go_from_a_table_of_hospitals_to_a_calibrated_one(
     assert set(said["spent"]) == {f"H{i}" for i in range(20)}
     assert set(said["spent"].values()) == {1.0}
     check_estimates(said["evaluation"], 1.0)
-    code, _, _ = run(
+    run.ok(
         "apply", tmp_path / "icu-map.json", tmp_path / "icu.csv", "--out", tmp_path / "o.csv",
         "--probabilities",
     )  # fmt: skip
-    assert code == 0
     after = pl.read_csv(tmp_path / "o.csv")
     correct = (risk > 0.5) == died
     own = np.maximum(risk, 1 - risk)
@@ -256,7 +260,7 @@ def test_binary_probabilities_go_from_a_table_of_hospitals_to_a_calibrated_one(
 
 def test_rows_of_one_person_widen_the_noise_that_is_reckoned_with(run: Any, tmp_path: Path) -> None:
     clinics = [
-        save(tmp_path / f"c{i}.npz", seed=i, person=[f"p{j // 3}" for j in range(40)])
+        a_clinic(tmp_path / f"c{i}.npz", seed=i, person=[f"p{j // 3}" for j in range(40)])
         for i in range(3)
     ]
     (tmp_path / "p.toml").write_text("epsilon = 3\nrows_per_person = 3\n")
@@ -284,14 +288,14 @@ def test_nothing_the_commands_say_carries_the_number_of_rows(
 ) -> None:
     # With the noise replaced by constants, everything must be the same for 7 and for 700 rows.
     monkeypatch.setattr(
-        "privcal.source.add_noise", lambda total, sensitivity, nano: [10**7] * len(total)
+        "privcal.trusted.source.add_noise", lambda total, sensitivity, nano: [10**7] * len(total)
     )
     heard = []
     for rows in (7, 700):
         folder = tmp_path / str(rows)
         folder.mkdir()
         monkeypatch.chdir(folder)
-        save(folder / "clinic.npz", rows=rows, seed=rows)
+        a_clinic(folder / "clinic.npz", rows=rows, seed=rows)
         args = ("--method", "sketch", "--campaign", "c", "--out", "m.json", "--sketch", "s.json")
         _, said, _ = run("calibrate", "clinic.npz", *NEW, *args)
         id = privcal.Ledger("clinic.npz.ledger").id.encode()  # random, and no count
@@ -315,7 +319,7 @@ def test_an_interrupted_write_is_finished_without_paying_again(
         code, _, stderr = run("calibrate", *args, *NEW)
     assert code == 1
     assert "come back free with the same command" in stderr
-    assert run("calibrate", *args, *NEW)[0] == 0
+    run.ok("calibrate", *args, *NEW)
     assert privcal.Sketch.load(tmp_path / "s.json").spent == {c.stem: 1.0 for c in clinics}
     assert privcal.Ledger(f"{clinics[0]}.ledger").nano_spent == 10**9
 
@@ -340,7 +344,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "no such public scores": ((*SKETCH, "--public", "none.npz"), "there is no file none.npz"),
     "too few public scores": ((*SKETCH, "--public", "few.npz"), "at least 50 rows, not 20"),
     "public scores of another model": (
-        (*SKETCH, "--public", "three.npz"), "the public rows have scores of 3 classes and"),
+        (*SKETCH, "--public", "three.npz"), "the public set has scores of 3 classes"),
     "a source as public scores": (
         (*SKETCH, "clean.npz", "--public", "clean.npz"), "clean.npz is a source"),
     "a sketch measured": (("evaluate", "sketch.json"), "say --private"),
@@ -372,23 +376,21 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
     what: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    save(tmp_path / "good.npz")
-    save(tmp_path / "clean.npz", rows=200, seed=3)
-    save(tmp_path / "few.npz", rows=20, seed=3)
-    other = random_scores(200, classes=3)
-    np.savez(tmp_path / "three.npz", logits=other.outputs.array, labels=other.labels)
+    a_clinic(tmp_path / "good.npz")
+    a_clinic(tmp_path / "clean.npz", rows=200, seed=3)
+    a_clinic(tmp_path / "few.npz", rows=20, seed=3)
+    save(tmp_path / "three.npz", random_scores(200, classes=3))
     Path("p.toml").write_text("epsilon = 1\n")
     privcal.TemperatureMap(2.0).save("map.json")
     query = SketchReader.of().query
-    one = privcal.Source(random_scores(9), ledger=None).answer(Question.of(query, 1.0, "c")).values
+    one = a_source().answer(Question.of(query, 1.0, "c")).values
     sketch = privcal.Sketch.of(query, {"s": one.tolist()}, {}, 10**9, asker="local", campaign="c")
     sketch.save("sketch.json")
     sketch.save("sketch.png")
     Path("cut.json").write_bytes(Path("sketch.json").read_bytes()[:200])
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     args, says = BAD[what]
-    code, stdout, stderr = run(*args)
-    assert code == 2, (stdout, stderr)
+    stderr = run.fails(*args)
     assert stderr.startswith("error: ")
     assert says in stderr
     assert stderr.count("\n") == 1
@@ -397,8 +399,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2_and_costs_nothing(
 
 @pytest.mark.parametrize("command", ["merge", "show", "fit"])
 def test_every_command_shows_an_example(run: Any, command: str) -> None:
-    code, stdout, _ = run("sketch", command, "--help")
-    assert code == 0
+    stdout, _ = run.ok("sketch", command, "--help")
     assert f"privcal sketch {command} " in stdout
 
 
@@ -416,24 +417,21 @@ def test_class_offsets_are_refused_before_anybody_is_charged(
         *("calibrate", *clinics, *NEW, "--method", "sketch", "--public", clean),
         *("--option", "class_offsets=true", "--out", tmp_path / "map.json"),
     )
-    code, _, stderr = run(*given)
-    assert code == 2
+    stderr = run.fails(*given)
     assert "class_offsets needs a resolution of 100, and this run has 42" in stderr  # 30 · √2
     assert "more rows than was guessed, say so (rows_per_source)" in stderr
     assert not (tmp_path / "map.json").exists()
     for clinic in clinics:
         assert privcal.Ledger(f"{clinic}.ledger").nano_spent == 0
     for name in ("--sketch", "--plot"):
-        code, _, stderr = run(*given, name, tmp_path / "kept.png")
-        assert code == 2
+        stderr = run.fails(*given, name, tmp_path / "kept.png")
         assert f"no sketch is kept with class_offsets: leave out that or {name}" in stderr
 
 
 def test_the_map_before_any_answer_costs_nothing_and_lowers_confidence(
     run: Any, tmp_path: Path
 ) -> None:
-    code, out, err = run("sketch", "prior", "--out", tmp_path / "map.json", "--json")
-    assert code == 0, err
+    out, _ = run.ok("sketch", "prior", "--out", tmp_path / "map.json", "--json")
     map = privcal.load_map(tmp_path / "map.json")
     assert json.loads(out)["map"] == map.to_dict()
     assert map.private

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from privcal.cli.source_queries import asked_by
-from privcal.queries import FAMILY
-from tests.conftest import random_scores
+from privcal.trusted.queries import FAMILY
+from tests.support.builders import random_scores
 
 PRIVACY = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
 
 
 @pytest.fixture
-def icu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def icu(tmp_path: Path) -> Path:
     """A table of three wards with 20, 20 and 10 rows of two patients each."""
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
     wards = ["A"] * 20 + ["B"] * 20 + ["C"] * 10
     rows = [f"{w},{w}{i % 2},0.{i % 9},{i % 2}" for i, w in enumerate(wards)]
     (tmp_path / "icu.csv").write_text("\n".join(["ward,patient,probability,label", *rows]))
@@ -37,7 +36,7 @@ def test_every_kind_of_query_is_asked_by_some_method_and_the_page_says_by_which(
 
 
 def test_a_check_tells_programs_the_counts_as_numbers(run: Any, icu: Path) -> None:
-    said = json.loads(run("source", "check", icu, "--person", "patient", "--json")[1])
+    said = run.json("source", "check", icu, "--person", "patient")
     facts = [said[name] for name in ("rows", "persons", "rows_that_count", "classes")]
     assert facts == [50, 6, 6, 2]
     assert "" not in said["summary"]
@@ -48,7 +47,7 @@ def test_a_check_tells_programs_the_counts_as_numbers(run: Any, icu: Path) -> No
 
 def test_a_check_counts_the_sources_of_a_table(run: Any, icu: Path) -> None:
     split = ("--source-column", "ward", "--person", "patient")
-    said = json.loads(run("source", "check", icu, *split, "--json")[1])
+    said = run.json("source", "check", icu, *split)
     assert [tuple(part.values()) for part in said["sources"]] == [
         ("A", 20, 2),
         ("B", 20, 2),
@@ -58,12 +57,12 @@ def test_a_check_counts_the_sources_of_a_table(run: Any, icu: Path) -> None:
 
 
 def test_a_folder_of_ledgers_is_shown_with_a_line_for_each(run: Any, icu: Path) -> None:
-    assert run("ledger", "create", icu, "--source-column", "ward", "--per-row")[0] == 0
+    run.ok("ledger", "create", icu, "--source-column", "ward", "--per-row")
     asked = ("--source-column", "ward", "--epsilon", 0.25, "--out", icu.with_name("m.json"))
-    assert run("calibrate", icu, *asked)[0] == 0
+    run.ok("calibrate", icu, *asked)
     folder = icu.with_name("icu.csv.ledgers")
     for where in (folder, icu):
-        said = json.loads(run("ledger", "show", where, "--json")[1])["ledgers"]
+        said = run.json("ledger", "show", where)["ledgers"]
         assert [(one["name"], one["spent"], one["requests"]) for one in said] == [
             ("A", 0.25, 1),
             ("B", 0.25, 1),
@@ -82,6 +81,6 @@ def test_a_folder_of_one_sources_arrays_is_no_folder_of_ledgers(
     (tmp_path / "arrays").mkdir()
     np.save(tmp_path / "arrays" / "logits.npy", scores.outputs.array)
     np.save(tmp_path / "arrays" / "labels.npy", scores.labels)
-    assert run("ledger", "create", tmp_path / "arrays", "--per-row")[0] == 0
+    run.ok("ledger", "create", tmp_path / "arrays", "--per-row")
     code, stdout, _ = run("ledger", "show", tmp_path / "arrays", "--json")
     assert (code, "entries" in json.loads(stdout)) == (0, True)

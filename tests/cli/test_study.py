@@ -38,23 +38,20 @@ def three(tmp_path: Path) -> list[Path]:
 
 def test_the_grid_and_why_it_was_taken_is_said_before_the_work(run: Any, tmp_path: Path) -> None:
     small = ("--methods", "uncalibrated", "--shifts", "fog", "--trials", 1, "--jobs", 1)
-    code, stdout, stderr = run("study", "run", *small, "--out", tmp_path / "s", "--json")
-    assert code == 0
+    stdout, stderr = run.ok("study", "run", *small, "--out", tmp_path / "s", "--json")
     assert "grid: cifar, the paper's for CIFAR-10 (--grid chooses another)" in stderr
     assert json.loads(stdout)["grid"] == "cifar"
-    code, _, stderr = run("study", "run", *small, "--out", tmp_path / "s", "--grid", "cifar")
-    assert code == 0  # it goes on with the same study
+    _, stderr = run.ok(
+        "study", "run", *small, "--out", tmp_path / "s", "--grid", "cifar"
+    )  # it goes on with the same study
     assert "grid:" not in stderr
-    code, _, stderr = run("study", "run", tiny_archive(tmp_path), "--out", tmp_path / "t")
-    assert code == 2
+    stderr = run.fails("study", "run", tiny_archive(tmp_path), "--out", tmp_path / "t")
     assert "tiny has 300 rows, too few for the paper's grids" in stderr
     assert len(stderr.strip().splitlines()) == 1
 
 
 def test_several_studies_are_one_table_in_every_format(run: Any, three: list[Path]) -> None:
-    code, stdout, _ = run("study", "table", *three, "--json")
-    assert code == 0
-    ece, _, accuracy = json.loads(stdout)
+    ece, _, accuracy = run.json("study", "table", *three)
     acc_t = dict(zip(ece["header"], ece["rows"][-1], strict=True))
     assert acc_t["method"] == "acc-t"
     assert acc_t["CIFAR-10-C median (paper)"] == 0.0836
@@ -64,8 +61,7 @@ def test_several_studies_are_one_table_in_every_format(run: Any, three: list[Pat
     assert [5, 1] in ece["best"]
     assert [5, 1] in ece["best_of_the_papers"]
     assert "ImageNet-C accuracy (paper)" not in accuracy["header"]
-    code, stdout, _ = run("study", "table", *three)
-    assert code == 0
+    stdout, _ = run.ok("study", "table", *three)
     assert stdout.count("\n### ") == 2
     assert "| acc-t | **" in stdout
     code, stdout, stderr = run("study", "table", *three, "--format", "csv")
@@ -99,11 +95,11 @@ def test_a_study_that_still_runs_is_read_as_far_as_it_is_done(run: Any, tmp_path
     (tmp_path / "grid.toml").write_text("[sources]\nvalues = [2, 4]\nsamples = 5\nepsilon = 1.0\n")
     small = ("--grid", tmp_path / "grid.toml", "--methods", "acc-t", "--trials", 2, "--jobs", 1)
     folder = tmp_path / "half"
-    assert run("study", "run", tiny_archive(tmp_path), *small, "--out", folder)[0] == 0
-    whole = json.loads(run("study", "table", folder, "--json")[1])
+    run.ok("study", "run", tiny_archive(tmp_path), *small, "--out", folder)
+    whole = run.json("study", "table", folder)
     for table in ("results", "exact"):
         (folder / f"{table}.parquet").unlink()
-    assert json.loads(run("study", "table", folder, "--json")[1]) == whole
+    assert run.json("study", "table", folder) == whole
     parts = sorted((folder / "parts").iterdir())
     shift = json.loads(parts[0].read_text())[0]["shift"]
     parts[0].unlink()
@@ -113,8 +109,7 @@ def test_a_study_that_still_runs_is_read_as_far_as_it_is_done(run: Any, tmp_path
     assert not [line for line in stdout.splitlines() if line.startswith(shift)]
     for part in parts[1:]:
         part.unlink()
-    code, _, stderr = run("study", "table", folder)
-    assert (code, "no shift of it is" in stderr) == (2, True)
+    assert "no shift of it is" in run.fails("study", "table", folder)
 
 
 def test_a_table_of_what_is_no_study_or_twice_the_same_is_refused(
@@ -125,7 +120,6 @@ def test_a_table_of_what_is_no_study_or_twice_the_same_is_refused(
         (tmp_path, "holds no study"),
         (three[0], "two studies are of CIFAR-10-C, severity 5"),
     ):
-        code, stdout, stderr = run("study", "table", *three, wrong)
-        assert (code, stdout) == (2, "")
+        stderr = run.fails("study", "table", *three, wrong)
         assert says in stderr
         assert len(stderr.strip().splitlines()) == 1

@@ -7,14 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import privcal
-from tests.cli.test_cli import NEW, save
-from tests.conftest import random_scores
+from tests.support.builders import NEW, a_clinic, an_archive
 
 SOURCE = Path(privcal.__file__).parents[1]
 WINDOWS = Path(__file__).parents[1] / "support" / "windows.py"  # not to be imported here
@@ -98,14 +95,12 @@ CORE: list[tuple[str, ...]] = [
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     for seed, name in enumerate(("a", "b", "c", "week")):
-        save(tmp_path / f"{name}.npz", seed=seed)
-    save(tmp_path / "clean.npz", rows=200, seed=9)
+        a_clinic(tmp_path / f"{name}.npz", seed=seed)
+    a_clinic(tmp_path / "clean.npz", rows=200, seed=9)
     (tmp_path / "icu.csv").write_text(
         "hospital,patient,probability,label\n" + "A,p,0.5,1\nB,q,0.25,0\n" * 5
     )
-    scores = random_scores(60)
-    arrays: dict[str, Any] = {"clean": scores.outputs.array, "fog": 2 * scores.outputs.array}
-    np.savez(tmp_path / "tiny.npz", labels=scores.labels, **arrays)
+    an_archive(tmp_path / "tiny.npz", 60, seed=0, clean=1, fog=2)
     (tmp_path / "grid.toml").write_text("[sources]\nvalues = [2]\nsamples = 5\nepsilon = 1.0\n")
     return tmp_path
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal.privacy.epsilon import NANO
-from privcal.source import Answer
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.source import Answer
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.calibrator.panel import Sites
-from privcal.federation.site import settings as site
+from privcal.transport.federation.calibrator.panel import Sites
+from privcal.transport.federation.site import settings as site
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, SERVER, question
 from tests.support.federation_processes import CANARY, NAMES, Federation, until
@@ -91,16 +91,16 @@ def test_a_server_killed_mid_campaign_and_the_campaign_resumed(
     _, said = running.communicate(timeout=240)
     assert running.returncode == 1, said
     assert "Traceback" not in said
-    assert "come back free with the same command and --resume" in " ".join(said.split())
+    assert "come back free with the same command" in " ".join(said.split())
     assert not out.exists()
     _, said = unheard.communicate(timeout=240)
     assert unheard.returncode == 1, said
     assert "Traceback" not in said
     assert "error: the federation's server cannot be reached" in said
     federation.up()  # the server; the sites find it by themselves
-    wrong = federation.calibrate(out, "--resume", epsilon=2.0)
-    assert "resume it with the same" in wrong.communicate(timeout=240)[1]
-    resumed = federation.calibrate(out, "--resume", epsilon=epsilon)
+    wrong = federation.calibrate(out, epsilon=2.0)
+    assert "with --again" in wrong.communicate(timeout=240)[1]
+    resumed = federation.calibrate(out, epsilon=epsilon)
     _, said = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, said
     found = privcal.load_map(out)
@@ -135,7 +135,7 @@ from pathlib import Path
 
 class Later(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "privcal.federation.shared.messages":
+        if name != "privcal.transport.federation.shared.messages":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -222,7 +222,7 @@ def test_a_site_that_leaves_and_comes_back_does_not_upset_a_resumed_campaign(
     running.send_signal(signal.SIGKILL)
     running.communicate()
     federation.up("site-4")
-    resumed = federation.calibrate(out, "--resume")
+    resumed = federation.calibrate(out)
     _, said = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, said
     assert "left out: site-4 (late" in said

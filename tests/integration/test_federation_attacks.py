@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from privcal.errors import CalibrationError, InputError
-from privcal.privacy.epsilon import NANO
-from privcal.queries import BinnedGap, Gap
-from privcal.source import Answer
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.errors import CalibrationError, InputError
+from privcal.trusted.queries import BinnedGap, Gap
+from privcal.trusted.source import Answer
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
@@ -28,14 +28,15 @@ import msgpack
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
-from privcal.federation.calibrator.link import Link
-from privcal.federation.calibrator.panel import Sites
-from privcal.federation.one_machine import processes
-from privcal.federation.shared.cells import MAX_BYTES
-from privcal.federation.shared.messages import Request, open_reply
-from privcal.federation.shared.roster import stored_roster
-from privcal.federation.site import settings as site
-from privcal.federation.site.log import LOG
+from privcal.transport.federation.calibrator.link import Link
+from privcal.transport.federation.calibrator.panel import Sites
+from privcal.transport.federation.one_machine import processes
+from privcal.transport.federation.shared.cells import MAX_BYTES
+from privcal.transport.federation.shared.messages import open_reply
+from privcal.transport.federation.shared.requests import Request
+from privcal.transport.federation.shared.roster import stored_roster
+from privcal.transport.federation.site import settings as site
+from privcal.transport.federation.site.log import LOG
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, BOB, SERVER, message, question, signer
 from tests.support.federation_processes import CANARY, NAMES, Federation, until
@@ -78,7 +79,7 @@ def ask(panel: Sites, name: str, *args: Any, **more: Any) -> Any:
 
 
 def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
-    """Some of those in tests/federation/test_messages.py, over the wire, and the codes they get."""
+    """Some of those in tests/transport/federation/shared/test_messages.py, over the wire, and the codes they get."""
     ann = signer(kits)
     good = parts.request(question("never"), sites=NAMES)
     facts = json.loads(good.text())
@@ -86,9 +87,6 @@ def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
     def asked(**more: Any) -> str:
         questions = [{**facts["questions"][0], **more}]
         return message(ann, parts.spelt({**facts, "questions": questions}))
-
-    def timed(**more: Any) -> str:
-        return message(ann, parts.request(question("never"), **{"sites": NAMES, **more}).text())
 
     other, key = parts.certificate(ANN)
     whole = json.loads(ann.sign(good))
@@ -109,8 +107,7 @@ def wire_messages(kits: Path) -> dict[str, tuple[str, str]]:
         "site's": (parts.spelt({**whole, "certificate": sites}), "bad_request"),
         "self-signed": (message(type(ann)(ANN, other, key), whole["request"]), "bad_request"),
         "version": (parts.spelt({**whole, "privcal": 2}), "version"),
-        "old": (timed(issued=1_700_000_000), "expired"),
-        "elsewhere": (timed(sites=("site-9",)), "addressee"),
+        "elsewhere": (ann.sign(parts.request(question("never"), sites=("site-9",))), "addressee"),
     }
 
 
@@ -120,6 +117,10 @@ def test_malformed_late_and_stray_messages_get_a_code_and_cost_nothing(
     before = federation.spent()
     for name, (sent, refused) in wire_messages(federation.kits).items():
         assert {code(reply) for reply in send(panel, sent).values()} == {refused}, name
+    late = parts.request(question("never"), sites=NAMES, issued=1_700_000_000)
+    sent = signer(federation.kits).sign(late)
+    for name, reply in send(panel, sent).items():
+        assert open_reply(reply, sent, panel._card(name), parts.SEAL, late).refused == "expired"
     assert federation.spent() == before
 
 

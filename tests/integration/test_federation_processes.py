@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 if not Path("/proc/self/cmdline").exists():
     pytest.skip("finds processes in /proc", allow_module_level=True)
 
 import privcal
-from privcal.federation.authority.kits import provision
-from privcal.federation.authority.project import Member, Project
-from privcal.federation.calibrator.link import Link
-from privcal.federation.one_machine import processes
-from privcal.federation.one_machine.demo import free_port
-from privcal.federation.site import settings as site
-from privcal.federation.site.health import Sign, last_status, look
+from privcal.transport.federation.authority.kits import provision
+from privcal.transport.federation.authority.project import Member, Project
+from privcal.transport.federation.calibrator.link import Link
+from privcal.transport.federation.one_machine import processes
+from privcal.transport.federation.one_machine.demo import free_port
+from privcal.transport.federation.site import setup
+from privcal.transport.federation.site.health import Sign, last_status, look
 from tests.support.federation_parts import write_rows
 from tests.support.federation_processes import until
 
@@ -46,7 +46,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         provision(project, folder / "kits")
         for member in project.sites:
             data = write_rows(folder / f"{member.name}.npz", 20, seed=len(member.org))
-            site.init(folder / "kits" / member.name, data, privcal.Policy(1.0), delay=0.2)
+            setup.init(folder / "kits" / member.name, data, privcal.Policy(1.0), delay=0.2)
     yield folder / "kits"
     processes.down(folder / "kits")
 

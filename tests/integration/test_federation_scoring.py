@@ -12,13 +12,14 @@ pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install privc
 pytest.importorskip("onnx")
 
 import privcal
-from privcal.federation.calibrator.panel import Sites
-from privcal.federation.site import settings as site
-from privcal.privacy.ledger import Ledger
-from privcal.scoring import Setup, model_name
+from privcal.data.ledger import Ledger
+from privcal.data.scoring import Setup, model_name
+from privcal.transport.federation.calibrator.panel import Sites
+from privcal.transport.federation.site import settings as site
+from privcal.transport.federation.site import setup
+from tests.data.scoring.test_model import PLAIN
 from tests.integration.test_federation_accidents import answers
-from tests.scoring import parts as scoring
-from tests.scoring.test_model import PLAIN
+from tests.support import scoring_parts as scoring
 from tests.support.federation_parts import ANN, question
 from tests.support.federation_processes import Federation
 
@@ -36,7 +37,7 @@ def test_a_site_scores_its_table_for_the_campaigns_that_name_its_model(
     settings = federation.site(NAME) / "local" / site.SETTINGS
     before = settings.read_text()
     how = site.Scoring(model, Setup("y", None, scoring.FEATURES))
-    made = site.add(federation.site(NAME), table, privcal.Policy(5.0), person="pid", scoring=how)
+    made = setup.add(federation.site(NAME), table, privcal.Policy(5.0), person="pid", scoring=how)
     ledger, name = Ledger(made.populations[-1].ledger), model_name(model)
     try:
         with Sites(federation.kits / ANN, timeout=60) as panel:

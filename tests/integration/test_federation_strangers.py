@@ -31,8 +31,8 @@ if not Path("/proc/self/cmdline").exists():
 
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
 
-from privcal.federation.one_machine import processes
-from privcal.federation.site import settings as site_settings
+from privcal.transport.federation.one_machine import processes
+from privcal.transport.federation.site import settings as site_settings
 from tests.support import attacker, malicious_server
 from tests.support.attacker import NET, NET_TOPICS, Heard, Intruder
 from tests.support.federation_parts import ANN, BOB, SERVER
@@ -320,7 +320,7 @@ def hocon_job(folder: Path, secret: Path) -> Path:
         "app/config/config_fed_server.conf": (
             f'format_version = 2\nstolen {{ include file("{secret}") }}\n'
             'workflows = [{id = ${PATH}"-"${stolen.password}, '
-            'path = "privcal.federation.relay.Relay", args {}}]\ncomponents = []\n'
+            'path = "privcal.transport.federation.relay.Relay", args {}}]\ncomponents = []\n'
         ),
     }.items():
         (job / place).parent.mkdir(parents=True, exist_ok=True)
@@ -382,13 +382,13 @@ def test_nothing_goes_from_one_hospital_to_another(
 def test_a_site_set_up_by_one_account_and_run_by_another_answers(
     federation: Federation, tmp_path: Path
 ) -> None:
-    """Its marks are where they were when it was set up, whatever HOME it is started with."""
+    """Its marks are where PRIVCAL_MARKS says, whatever HOME it is started with."""
     folder = federation.site("site-3")
     pid = processes.running(federation.kits)["site-3"]
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")[:-1]
     environment = dict(line.split("=", 1) for line in variables) | {"HOME": str(tmp_path)}
-    environment.pop("PRIVCAL_MARKS", None)
+    assert environment["PRIVCAL_MARKS"] == str(federation.marks)
     federation.kill("site-3")
     log = (tmp_path / "output").open("wb")
     process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -447,7 +447,7 @@ def test_when_the_server_dies_a_calibrator_is_told_in_a_sentence(
     federation.kill(SERVER)
     _, said = asking.communicate(timeout=240)
     assert asking.returncode == 1, said
-    assert "--resume" in said
+    assert "the same command" in said
     assert len(said.splitlines()) <= 5, said
 
 

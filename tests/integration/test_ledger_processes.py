@@ -14,15 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 
 import privcal
-from privcal.campaign import Campaign
-from privcal.privacy.epsilon import NANO
-from privcal.queries import Gap
-from privcal.question import Question
-from tests.conftest import random_scores
+from privcal.calibration.campaign import Campaign
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.queries import Gap
+from privcal.trusted.question import Question
+from tests.support.builders import a_clinic, outcome, random_scores
 
 PACKAGE = str(Path(privcal.__file__).parent)
 
@@ -235,9 +234,7 @@ def test_two_runs_at_once_do_not_use_a_budget_up_for_nothing(
     """Someone in a hurry, in two terminals: one gets the map, the other a sentence, for nothing."""
     files = []
     for name in "abcdef":
-        scores = random_scores(30, seed=ord(name))
-        files.append(tmp_path / f"{name}.npz")
-        np.savez(files[-1], logits=scores.outputs.array, labels=scores.labels)
+        files.append(a_clinic(tmp_path / f"{name}.npz", 30, seed=ord(name)))
         privcal.create_ledgers(files[-1], per_row=True)
     command = [sys.executable, "-c", "from privcal.cli.app import main; main()", "calibrate"]
     runs = [
@@ -252,11 +249,13 @@ def test_two_runs_at_once_do_not_use_a_budget_up_for_nothing(
     said = [run.communicate(timeout=120)[1] for run in runs]
     codes = sorted(run.returncode for run in runs)
     assert {privcal.Ledger(f"{file}.ledger").nano_spent for file in files} == {NANO}, said
-    assert codes == [0, 1], said
     text = said[0] + said[1]  # at once, or one after the other
-    assert "another run is writing" in text or "reserved" in text or "over_budget" in text
+    if "read again, free of charge" in text:
+        assert codes == [0, 0], said
+    else:
+        assert codes == [0, 1], said
+        assert "another run is writing" in text or "reserved" in text or "over_budget" in text
     assert [privcal.load_map(p).private for p in tmp_path.glob("?.json")] == [True]
-    assert not list(tmp_path.glob("*.campaign"))
 
 
 def test_the_record_of_a_campaign_is_one_runs_until_its_process_ends(tmp_path: Path) -> None:
@@ -283,8 +282,7 @@ def test_the_record_of_a_campaign_is_one_runs_until_its_process_ends(tmp_path: P
 
 
 def test_two_runs_whose_sum_fits_may_run_side_by_side(tmp_path: Path) -> None:
-    scores = random_scores(30)
-    np.savez(tmp_path / "a.npz", logits=scores.outputs.array, labels=scores.labels)
+    a_clinic(tmp_path / "a.npz", 30)
     privcal.create_ledgers(tmp_path / "a.npz", per_row=True)
     command = [sys.executable, "-c", "from privcal.cli.app import main; main()", "calibrate"]
     runs = [
@@ -315,7 +313,7 @@ def calibrate_when_all_have_offered(path: Path, number: int, barrier: Any, said:
         said.put("reserved" if "reserved" in str(stopped) else str(stopped))
 
 
-@pytest.mark.filterwarnings("ignore::privcal.calibrate.SourceDropped")
+@pytest.mark.filterwarnings("ignore::privcal.calibration.loop.SourceDropped")
 def test_four_processes_with_budget_for_two_get_two_maps_and_spend_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -353,8 +351,7 @@ def test_killed_between_reserving_and_the_first_charge_a_campaign_goes_on_and_ot
     ledger = privcal.Ledger(path)
     assert ledger.nano_spent == 0
     assert [(one.campaign, one.nano) for one in ledger.reserved()] == [("killed", 8 * NANO // 10)]
-    with pytest.raises(privcal.Refused, match="reserved"):
-        source(path).answer(Question.of(Gap(), 0.3, "other"))
+    assert outcome(lambda: source(path).answer(Question.of(Gap(), 0.3, "other"))) == "reserved"
     privcal.calibrate([source(path)], "acc-t", 0.8, campaign="killed")
     assert (ledger.nano_spent, ledger.reserved()) == (8 * NANO // 10, [])
 

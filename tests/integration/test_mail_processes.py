@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import privcal
-from tests.conftest import random_scores
+from tests.support.builders import random_scores
 
 # Whoever runs no server has neither of these libraries.
 BASE = "import sys; sys.modules['nvflare'] = sys.modules['cryptography'] = None\n"
@@ -93,9 +93,9 @@ def test_a_site_watches_a_folder_until_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
-    from privcal.federation.calibrator.roster import pin
-    from privcal.federation.site import settings
-    from privcal.federation.site.roster import own_card
+    from privcal.transport.federation.calibrator.roster import pin
+    from privcal.transport.federation.site import setup
+    from privcal.transport.federation.site.roster import own_card
     from tests.support import federation_parts as parts
 
     kits = parts.make_kits(tmp_path / "kits", sites=1)
@@ -103,7 +103,7 @@ def test_a_site_watches_a_folder_until_it_is_stopped(
     shared.mkdir()
     monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
     data = parts.write_rows(tmp_path / "rows.npz", 40)
-    settings.init(site, data, privcal.Policy(2.0, askers=(parts.ANN,)), delay=0.1)
+    setup.init(site, data, privcal.Policy(2.0, askers=(parts.ANN,)), delay=0.1)
     pin(kit, [own_card(site)])
     here: dict[str, Any] = {"marks": tmp_path, "cwd": tmp_path}
     watching = start("site", "watch", site, shared, "--every", 1, **here)

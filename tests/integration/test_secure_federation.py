@@ -17,13 +17,13 @@ import privcal
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.calibrator.panel import Sites
-from privcal.federation.calibrator.secure import SecureSites
-from privcal.federation.one_machine import processes
-from privcal.federation.shared.roster import Roster, roster_path, stored_roster
-from privcal.federation.site import keys
-from privcal.federation.site import settings as site
-from privcal.federation.site.keys import SiteKeys
+from privcal.transport.federation.calibrator.panel import Sites
+from privcal.transport.federation.calibrator.secure import SecureSites
+from privcal.transport.federation.one_machine import processes
+from privcal.transport.federation.shared.roster import Roster, roster_path, stored_roster
+from privcal.transport.federation.site import keys
+from privcal.transport.federation.site import settings as site
+from privcal.transport.federation.site.keys import SiteKeys
 from tests.support.federation_parts import ANN, BOB, SERVER, round_nano
 from tests.support.federation_processes import Federation, until
 from tests.support.secure_sums import (
@@ -147,7 +147,7 @@ def test_a_calibrator_killed_between_share_and_open_resumes_and_nobody_pays_twic
         running.send_signal(signal.SIGKILL)
         running.communicate()
     assert not out.exists()
-    finished(federation.calibrate(out, *command, "--resume", epsilon=EPSILON))
+    finished(federation.calibrate(out, *command, epsilon=EPSILON))
     assert out.exists()
     assert spent_since(federation, before) == dict.fromkeys(NAMES, round_nano(EPSILON))
 
@@ -270,8 +270,8 @@ def test_a_ledger_restored_from_between_share_and_open_opens_no_second_set(
         for other in path.parent.glob(f"{path.name}-*"):
             other.unlink()
         federation.up("site-5")
-    second = boxes_of(dealt, ["site-5"], NAMES[1:])
-    with way_to(federation) as way:
+        # Whoever comes now is told that it takes no part. This one knows it from before.
+        second = boxes_of(dealt, ["site-5"], NAMES[1:])
         assert codes(way.open(terms, second)) == {"site-5": "ledger_rolled_back"}
         federation.ledger("site-5").reconcile()
         assert codes(way.check(terms, second)) == {"site-5": "roster"}

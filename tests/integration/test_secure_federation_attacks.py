@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.crypto.sealing import seal
-from privcal.federation.calibrator.panel import Sites
-from privcal.federation.calibrator.secure import SecureSites
-from privcal.privacy.sharing import combine
+from privcal.secure.keys import seal
+from privcal.secure.sharing import combine
 from privcal.secure.terms import Terms
+from privcal.transport.federation.calibrator.panel import Sites
+from privcal.transport.federation.calibrator.secure import SecureSites
 from tests.support.federation_parts import ANN, BOB, question
 from tests.support.federation_processes import Federation
 from tests.support.secure_sums import (

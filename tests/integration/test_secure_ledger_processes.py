@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from privcal import Ledger, Policy, Refused
-from privcal.privacy.epsilon import NANO, Cost
-from privcal.privacy.policy import SecureRules
-from privcal.queries import Gap
-from privcal.question import Question
+from privcal.trusted.epsilon import NANO, Cost
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import Gap
+from privcal.trusted.question import Question
 from tests.integration.test_ledger_processes import cases, die_at, in_child
 
 POLICY = Policy(epsilon=1.0, secure=SecureRules(colluding=2, alone=10))

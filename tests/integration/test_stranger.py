@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 import privcal
-from tests.conftest import random_scores
+from tests.support.builders import COMMAND, NEW, a_clinic, an_archive, python
 
 METHOD = '''
 from dataclasses import dataclass
@@ -21,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcal.maps import TemperatureMap
-from privcal.methods.base import Ask, Batch, Method, Rounds, register
+from privcal.calibration.methods.base import Ask, Batch, Method, Rounds, register
 from privcal.queries import Gap
 
 
@@ -44,13 +40,9 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
     shutil.copytree(
         Path(privcal.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
     )
-    (package / "methods" / "stranger.py").write_text(METHOD)
-    scores = random_scores(300, seed=3)
-    arrays = {
-        name: scores.outputs.array * by for name, by in (("clean", 1), ("fog", 1.6), ("snow", 2))
-    }
-    np.savez(tmp_path / "tiny.npz", labels=scores.labels, **arrays)
-    np.savez(tmp_path / "clinic.npz", logits=scores.outputs.array, labels=scores.labels)
+    (package / "calibration" / "methods" / "stranger.py").write_text(METHOD)
+    an_archive(tmp_path / "tiny.npz", clean=1, fog=1.6, snow=2)
+    a_clinic(tmp_path / "clinic.npz", 300, seed=3)
     (tmp_path / "grid.toml").write_text(
         "".join(
             f"[{sweep}]\nvalues = {values}\n{rest}\n"
@@ -63,30 +55,12 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
     )
 
     def run(*args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", "from privcal.cli.app import main; main()", *args],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "lib")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python(COMMAND, *args, folder=tmp_path, PYTHONPATH=str(tmp_path / "lib"))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(
-        "study",
-        "run",
-        "tiny.npz",
-        "--grid",
-        "grid.toml",
-        "--trials",
-        "4",
-        "--jobs",
-        "1",
-        "--out",
-        "s",
-    )
+    options = ("--grid", "grid.toml", "--trials", "4", "--jobs", "1", "--out", "s")
+    run("study", "run", "tiny.npz", *options)
     assert "stranger" in set(pl.read_parquet(tmp_path / "s" / "results.parquet")["method"])
     assert "stranger" in run("study", "table", "s")
     run("study", "figures", "s")
@@ -96,19 +70,8 @@ def test_one_file_puts_a_method_into_every_table_figure_and_command(tmp_path: Pa
     run("study", "report", "s")
     assert "stranger" in (tmp_path / "s" / "report.html").read_text()
     said = run(
-        "calibrate",
-        "clinic.npz",
-        "--new-ledger",
-        "--per-row",
-        "--method",
-        "stranger",
-        "--option",
-        "warm=3",
-        "--option",
-        "looks=1.5,2",
-        "--out",
-        "map.json",
-        "--json",
+        *("calibrate", "clinic.npz", *NEW, "--method", "stranger", "--out", "map.json", "--json"),
+        *("--option", "warm=3", "--option", "looks=1.5,2"),
     )
     assert json.loads(said)["map"]["temperature"] in (1.5, 3.0)
     assert json.loads(said)["rounds"][0]["query"]["temperature"] == 1.5

@@ -13,17 +13,24 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
-from privcal.crypto import canonical
-from privcal.crypto.canonical import from_base64, to_base64
-from privcal.crypto.sealing import CLASSICAL, HYBRID, SealingKey, seal
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.sharing import PRIME, WIDTH
-from privcal.queries import CellHistogram
-from privcal.question import Question
+from privcal.data.ledger import Ledger
+from privcal.secure import canonical
 from privcal.secure.boxes import SEALED, SIGNED, Box, check_box, deal_box, open_box
-from privcal.secure.keys import Keys, LocalKeys, local_keys, member
-from privcal.secure.members import Members
-from privcal.secure.terms import Terms
+from privcal.secure.canonical import from_base64, to_base64
+from privcal.secure.keys import (
+    CLASSICAL,
+    HYBRID,
+    Keys,
+    LocalKeys,
+    SealingKey,
+    local_keys,
+    member,
+    seal,
+)
+from privcal.secure.sharing import PRIME, WIDTH
+from privcal.secure.terms import Members, Terms
+from privcal.trusted.queries import CellHistogram
+from privcal.trusted.question import Question
 
 NAMES = ("a", "b", "c", "d")
 KEYS: dict[str, Keys] = {name: local_keys(Ledger.in_memory()) for name in NAMES}

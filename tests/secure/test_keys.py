@@ -8,14 +8,20 @@ import pytest
 
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
-from privcal.crypto.sealing import check_public_key, seal
-from privcal.crypto.signatures import check_signature, check_signing
-from privcal.privacy.ledger import Ledger
-from privcal.secure.keys import Keys, local_keys, member
+from privcal.data.ledger import Ledger
+from privcal.secure.keys import (
+    Keys,
+    check_public_key,
+    check_signature,
+    check_signing,
+    local_keys,
+    member,
+    seal,
+)
 
 
 def ledger_at(folder: Path, name: str = "ward.db") -> Ledger:
-    return Ledger.create(folder / name, unit="row", marks=folder / "marks.db")
+    return Ledger.create(folder / name, unit="row")
 
 
 def test_a_ledger_that_is_opened_again_has_the_same_keys(tmp_path: Path) -> None:
@@ -72,6 +78,6 @@ def test_the_parts_are_derived_apart_from_each_other_and_from_the_choice_of_rows
 
 
 def test_the_keys_of_a_federations_site_fit() -> None:
-    site = pytest.importorskip("privcal.federation.site.keys")
+    site = pytest.importorskip("privcal.transport.federation.site.keys")
     keys: Keys = site._fresh()
     assert member(keys).sealing == keys.sealing.public

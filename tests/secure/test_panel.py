@@ -16,21 +16,19 @@ from hypothesis import strategies as st
 pytest.importorskip("cryptography", reason="secure sums need cryptography: privcal[secure]")
 
 import privcal
-from privcal import InputError, Policy, Refused, Source
-from privcal.campaign import Campaign
-from privcal.privacy.policy import SecureRules
-from privcal.privacy.sharing import PRIME
-from privcal.queries import GRID, Gap
-from privcal.question import Question
-from privcal.secure.complaints import settle
+from privcal import InputError, Refused, Source
+from privcal.calibration.campaign import Campaign
+from privcal.calibration.sketch.answers import SketchTotal
 from privcal.secure.local import LocalWay
 from privcal.secure.panel import Secure, SecurePanel
-from privcal.secure.summing import Step, Unfinished
+from privcal.secure.round import Total
+from privcal.secure.sharing import PRIME
+from privcal.secure.summing import Memory, Step, Unfinished, settle
 from privcal.secure.terms import Terms
-from privcal.secure.way import Memory
-from privcal.sketch.answers import SketchTotal
-from privcal.totals import Total
-from tests.conftest import random_scores
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import GRID, Gap
+from privcal.trusted.question import Question
+from tests.support.builders import a_source, random_scores
 from tests.support.odd_way import (
     GONE,
     QUESTION,
@@ -40,13 +38,8 @@ from tests.support.odd_way import (
     make_sources,
     only,
     panel,
+    total_of,
 )
-
-
-@pytest.fixture
-def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums without noise, to compare them with exact ones."""
-    monkeypatch.setattr("privcal.source.add_noise_share", lambda total, *law: list(map(int, total)))
 
 
 def exact(sources: list[Source], names: tuple[str, ...], question: Question = QUESTION) -> Any:
@@ -57,7 +50,7 @@ def exact(sources: list[Source], names: tuple[str, ...], question: Question = QU
 
 def ask(asked: SecurePanel, question: Question = QUESTION) -> tuple[Total, list[Step]]:
     steps: list[Step] = []
-    return asked.total(asked.names, question, steps.append), steps
+    return total_of(asked, question, tell=steps.append), steps
 
 
 def left(steps: list[Step]) -> dict[str, str]:
@@ -100,9 +93,7 @@ def test_its_noise_is_what_the_terms_say() -> None:
 
 def test_names_with_spaces_and_other_letters_will_do(no_noise: None) -> None:
     names = ["St. Mary's, ward 3", "Zürich", "東京", "a|b"]
-    sources = [
-        Source(random_scores(9, seed=i), ledger=None, name=name) for i, name in enumerate(names)
-    ]
+    sources = [a_source(9, i, name=name) for i, name in enumerate(names)]
     total, _ = ask(panel(LocalWay(sources)))
     assert set(total.sources) == set(names)
 
@@ -506,7 +497,7 @@ def test_who_would_refuse_is_left_out_of_the_terms(no_noise: None) -> None:
     sources[9].answer(Question.of(Gap(), 1.8, "another"))
     asked = SecurePanel(LocalWay(sources))
     assert asked.refusals([QUESTION]) == {"s09": "over_budget"}
-    total = asked.total([name for name in asked.names if name != "s09"], QUESTION)
+    total = total_of(asked, QUESTION, [name for name in asked.names if name != "s09"])
     assert len(total.sources) == 9
     assert total.noise.honest == 8 - 2  # of nine, one may fail; a fifth of ten may collude
 
@@ -528,10 +519,7 @@ def test_a_source_without_a_ledger_is_left_out_of_the_terms(tmp_path: Path) -> N
 def test_the_terms_are_what_the_owners_want() -> None:
     rules = [SecureRules(colluding=3), SecureRules(colluding=1, min_honest=6, alone=4)]
     sources = make_sources(10)[2:]
-    sources += [
-        Source(random_scores(9, seed=i), Policy(secure=rules[i]), ledger=None, name=f"strict {i}")
-        for i in range(2)
-    ]
+    sources += [a_source(9, i, name=f"strict {i}", secure=rules[i]) for i in range(2)]
     asked = SecurePanel(LocalWay(sources))
     assert (asked.colluding, asked.alone) == (3, 4)
     assert asked.refusals([QUESTION]) == {}
@@ -565,7 +553,7 @@ def test_another_roster_in_between_ends_the_sum(tmp_path: Path) -> None:
     record = Campaign.start(tmp_path / "record", {"campaign": "spring"})
     with pytest.raises(Unfinished):
         ask(panel(OddWay(sources, open=lambda *_: GONE), record))
-    others = [*sources, Source(random_scores(9), ledger=None, name="new")]
+    others = [*sources, a_source(name="new")]
     resumed = SecurePanel(LocalWay(others), None, Campaign.resume(tmp_path / "record"))
     with pytest.raises(Unfinished, match="roster"):
         ask(resumed)
@@ -660,7 +648,7 @@ def test_groups_are_summed_apart_and_the_average_is_their_median(no_noise: None)
 
 
 def test_a_group_too_small_for_its_terms_is_refused() -> None:
-    sources = [Source(random_scores(2), ledger=None, name=f"s{i}") for i in range(60)]
+    sources = [a_source(2, name=f"s{i}") for i in range(60)]
     with pytest.raises(
         InputError, match="at least 21 sources in each of 3 groups, and there are 20"
     ):

@@ -27,21 +27,17 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519PrivateKey, Suite
 
 from privcal import InputError, Policy, Question, Refused, Source
-from privcal import source as source_module
-from privcal.crypto import canonical
-from privcal.crypto.canonical import to_base64
-from privcal.crypto.sealing import SealingKey
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import SecureRules
-from privcal.privacy.sharing import PRIME, combine
-from privcal.queries import GRID, CellHistogram, Gap
-from privcal.secure.keys import local_keys, member
-from privcal.secure.members import Member, Members
-from privcal.secure.participant import Dealt, Participant, read_dealt
-from privcal.secure.terms import Terms
-from tests.conftest import random_scores
+from privcal.data.ledger import Ledger
+from privcal.secure import canonical, participant
+from privcal.secure.canonical import to_base64
+from privcal.secure.keys import SealingKey, local_keys, member
+from privcal.secure.participant import Dealt, Participant, read_dealt, share_noisy_sums
+from privcal.secure.sharing import PRIME, combine
+from privcal.secure.terms import Member, Members, Terms
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import GRID, CellHistogram, Gap
+from tests.support.builders import forged, outcome, random_scores
 from tests.support.hospitals import RULES, Hospitals, about, boxes_for, hospitals
-from tests.support.questions import forged
 
 Ask = Callable[[Participant, Terms], Any]
 """Each of the things that may be asked of a site."""
@@ -53,20 +49,10 @@ ASKS: dict[str, Ask] = {
 }
 
 
-def code(ask: Callable[[], Any]) -> str:
-    with pytest.raises(Refused) as refused:
-        ask()
-    return refused.value.code
-
-
 def codes(site: Participant, terms: Terms) -> set[str]:
     """The codes with which whatever may be asked on these terms is refused."""
     offer = site.offer(terms, [terms.question], "acme")
-    return {str(offer), *(code(partial(ask, site, terms)) for ask in ASKS.values())}
-
-
-def without_noise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(source_module, "add_noise_share", lambda total, *_: [int(v) for v in total])
+    return {str(offer), *(outcome(partial(ask, site, terms)) for ask in ASKS.values())}
 
 
 def exact(sites: Hospitals, terms: Terms) -> list[int]:
@@ -77,8 +63,7 @@ def exact(sites: Hospitals, terms: Terms) -> list[int]:
 # --- the whole of it ------------------------------------------------------------------------
 
 
-def test_without_noise_the_sums_open_to_the_exact_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_noise(monkeypatch)
+def test_without_noise_the_sums_open_to_the_exact_total(no_noise: None) -> None:
     sites = hospitals(6)
     terms = sites.terms()
     dealt = sites.share(terms)
@@ -92,11 +77,8 @@ def test_without_noise_the_sums_open_to_the_exact_total(monkeypatch: pytest.Monk
     assert not opened.wrong
 
 
-def test_boxes_decrypted_by_hand_hold_shares_of_the_exact_total(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_boxes_decrypted_by_hand_hold_shares_of_the_exact_total(no_noise: None) -> None:
     """With nothing of ours but the keys: the library's HPKE, JSON, and Lagrange's formula."""
-    without_noise(monkeypatch)
     sites = hospitals(5)
     terms = sites.terms()
     digest = hashlib.sha256(terms.text.encode()).hexdigest()
@@ -129,8 +111,7 @@ def test_boxes_decrypted_by_hand_hold_shares_of_the_exact_total(
     assert total == exact(sites, terms)
 
 
-def test_one_site_less_than_the_threshold_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_noise(monkeypatch)
+def test_one_site_less_than_the_threshold_opens_nothing(no_noise: None) -> None:
     sites = hospitals(6)
     terms = sites.terms()
     sums = sites.open(terms, sites.share(terms))
@@ -166,7 +147,7 @@ def test_the_same_terms_again_are_the_same_bytes_and_nothing_is_drawn_anew(
     sites = hospitals(4)
     terms, site = sites.terms(), sites.sites["h00"]
     first = site.share(terms, "acme")
-    monkeypatch.setattr(source_module, "add_noise_share", None)
+    monkeypatch.setattr(participant, "add_noise_share", None)
     monkeypatch.setattr(Source, "_exact", None)
     assert site.share(terms, "acme").text() == first.text()
     assert sites.spent == terms.question.nano_epsilon
@@ -185,16 +166,16 @@ def test_two_terms_under_one_key_are_a_conflict() -> None:
         sites.terms(about(epsilon=0.4)),
         sites.terms(about(CellHistogram(bins=4))),
     ):
-        assert code(lambda other=other: site.share(other, "acme")) == "id_conflict"  # type: ignore[misc]
+        assert outcome(lambda other=other: site.share(other, "acme")) == "id_conflict"  # type: ignore[misc]
     assert sites.spent == terms.question.nano_epsilon
-    assert code(lambda: site.source.answer(terms.question, "acme")) == "id_conflict"
+    assert outcome(lambda: site.source.answer(terms.question, "acme")) == "id_conflict"
 
 
 def test_an_ordinary_question_under_the_same_key_is_a_conflict_too() -> None:
     sites = hospitals(4)
     site, terms = sites.sites["h00"], sites.terms()
     site.source.answer(terms.question, "acme")
-    assert code(lambda: site.share(terms, "acme")) == "id_conflict"
+    assert outcome(lambda: site.share(terms, "acme")) == "id_conflict"
 
 
 def test_another_asker_asks_something_else() -> None:
@@ -208,13 +189,13 @@ def test_another_asker_asks_something_else() -> None:
 def test_the_noise_goes_by_the_terms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sites where one row of a person counts, and five: all draw shares of one noise."""
     asked: list[tuple[Any, ...]] = []
-    real = source_module.add_noise_share
+    real = participant.add_noise_share
 
     def spied(total: Any, *law: int) -> list[int]:
         asked.append(law)
         return real(total, *law)
 
-    monkeypatch.setattr(source_module, "add_noise_share", spied)
+    monkeypatch.setattr(participant, "add_noise_share", spied)
     for rows_per_person in (1, 5):
         policy = Policy(epsilon=2.0, rows_per_person=rows_per_person, secure=RULES)
         rows = [
@@ -249,7 +230,7 @@ def test_the_noise_that_leaves_is_as_large_as_the_terms_say() -> None:
             drawn.extend(v - int(t) for v, t in zip(values, truth, strict=True))
             return "dealt"
 
-        site.share(terms, "acme", keep)
+        share_noisy_sums(site, terms, "acme", keep)
     scale = 5 * GRID
     wanted = 2 * scale**2 * (1 / terms.honest + 1 / terms.alone**2)
     # The excess kurtosis of a third of a Laplace variable is 9: 5 % of the variance, as deviation.
@@ -272,7 +253,7 @@ def test_what_fails_after_the_charge_is_lost_and_never_drawn_again(
     assert refused.value.code == "unavailable"
     assert refused.value.__cause__ is None
     assert refused.value.__context__ is None
-    assert code(lambda: site.share(terms, "acme")) == "lost"
+    assert outcome(lambda: site.share(terms, "acme")) == "lost"
     assert sites.spent == terms.question.nano_epsilon
 
 
@@ -282,7 +263,7 @@ def test_rows_that_cannot_be_read_are_unavailable_after_the_charge(
     sites = hospitals(4)
     terms, site = sites.terms(), sites.sites["h00"]
     monkeypatch.setattr(Source, "_exact", lambda *_: 1 / 0)
-    assert code(lambda: site.share(terms, "acme")) == "unavailable"
+    assert outcome(lambda: site.share(terms, "acme")) == "unavailable"
     assert sites.spent == terms.question.nano_epsilon
 
 
@@ -291,7 +272,6 @@ def test_nothing_plain_is_stored_or_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     plain: list[int] = []
-    from privcal.secure import participant
 
     real = participant.split
 
@@ -314,25 +294,19 @@ def test_nothing_plain_is_stored_or_logged(
             assert to_base64(binary)[:20] not in texts[0]
 
 
-def test_rows_beyond_the_declared_number_are_cut_off_before_the_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    without_noise(monkeypatch)
+def test_rows_beyond_the_declared_number_are_cut_off_before_the_noise(no_noise: None) -> None:
     sites = hospitals(4)
     source = sites.sites["h00"].source
     source.max_rows = 2
     seen: list[int] = []
-    source.share(sites.terms(), "acme", lambda values: seen.extend(values) or "dealt")  # type: ignore[func-returns-value]
+    share_noisy_sums(source, sites.terms(), "acme", lambda values: seen.extend(values) or "dealt")  # type: ignore[func-returns-value]
     whole = random_scores(20, seed=0)
     counts = CellHistogram(bins=3).contributions(whole).sum(6)
     assert seen == [min(int(count), 2 * GRID) for count in counts]
     assert max(counts) > 2 * GRID
 
 
-def test_whoever_has_used_up_their_own_budget_counts_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    without_noise(monkeypatch)
+def test_whoever_has_used_up_their_own_budget_counts_no_more(no_noise: None) -> None:
     person = [f"p{row}" for row in range(20)]
     policy = Policy(epsilon=0.8, budget="person", secure=RULES)
     rows = [random_scores(20, seed=k, person=person) for k in range(4)]
@@ -341,7 +315,7 @@ def test_whoever_has_used_up_their_own_budget_counts_no_more(
     seen: list[list[int]] = []
     for campaign in ("spring", "autumn"):
         terms = sites.terms(about(campaign=campaign))
-        source.share(terms, "acme", lambda values: seen.append(values) or "dealt")  # type: ignore[func-returns-value]
+        share_noisy_sums(source, terms, "acme", lambda values: seen.append(values) or "dealt")  # type: ignore[func-returns-value]
     assert sum(seen[0]) == 20 * GRID
     assert sum(seen[1]) == 0
 
@@ -353,7 +327,7 @@ def test_what_was_dealt_of_one_model_is_not_given_for_another() -> None:
     site.share(terms, "acme")
     other = Source(random_scores(20, model="v2"), ledger=site.source.ledger)
     again = Participant("h00", other, sites.keys["h00"], sites.members, None)
-    assert code(lambda: again.share(terms, "acme")) == "id_conflict"
+    assert outcome(lambda: again.share(terms, "acme")) == "id_conflict"
 
 
 # --- terms ----------------------------------------------------------------------------------
@@ -407,7 +381,7 @@ def test_terms_that_contradict_themselves_are_malformed(wrong: dict[str, object]
 @pytest.mark.parametrize("thing", [None, 3, "terms", {}, about()])
 def test_what_are_no_terms_at_all_is_malformed(thing: Any) -> None:
     site = hospitals(3).sites["h00"]
-    assert {code(lambda ask=ask: ask(site, thing)) for ask in ASKS.values()} == {"bad_request"}  # type: ignore[misc]
+    assert {outcome(lambda ask=ask: ask(site, thing)) for ask in ASKS.values()} == {"bad_request"}  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -473,10 +447,10 @@ def test_rules_given_let_nobody_learn_more_than_the_total_of_an_owner_who_says_n
 ) -> None:
     sites = hospitals(4, folder=tmp_path)
     site, terms = sites.sites["h00"], sites.terms()
-    site.source.ledger.set_policy(Policy(epsilon=2.0))
+    Ledger.of(site.source.ledger).set_policy(Policy(epsilon=2.0))
     given = Participant("h00", site.source, sites.keys["h00"], sites.members, SecureRules(1))
     assert given.offer(terms, [terms.question], "acme") == "over_budget"  # 10 times 0.5
-    assert code(lambda: given.share(terms, "acme")) == "over_budget"
+    assert outcome(lambda: given.share(terms, "acme")) == "over_budget"
     given.share(replace(terms, question=about(epsilon=0.2)), "acme")
     assert site.source.ledger.nano_alone == 2_000_000_000
 
@@ -485,8 +459,8 @@ def test_an_owner_who_changes_the_rules_is_heard_at_once() -> None:
     sites = hospitals(6)
     site, terms = sites.sites["h00"], sites.terms()
     dealt = sites.share(terms)
-    site.source.ledger.set_policy(Policy(epsilon=2.0, secure=SecureRules(2)))
-    assert code(lambda: site.open(terms, "acme", boxes_for("h00", dealt))) == "terms"
+    Ledger.of(site.source.ledger).set_policy(Policy(epsilon=2.0, secure=SecureRules(2)))
+    assert outcome(lambda: site.open(terms, "acme", boxes_for("h00", dealt))) == "terms"
 
 
 def test_another_roster_is_refused() -> None:
@@ -494,9 +468,9 @@ def test_another_roster_is_refused() -> None:
     site = sites.sites["h00"]
     assert codes(site, sites.terms(roster="0000 0000")) == {"roster"}
     pinned = Policy(epsilon=2.0, secure=replace(RULES, roster="0000 0000"))
-    site.source.ledger.set_policy(pinned)
+    Ledger.of(site.source.ledger).set_policy(pinned)
     assert codes(site, sites.terms()) == {"roster"}
-    site.source.ledger.set_policy(
+    Ledger.of(site.source.ledger).set_policy(
         Policy(epsilon=2.0, secure=replace(RULES, roster=sites.members.digest))
     )
     site.share(sites.terms(), "acme")
@@ -544,12 +518,12 @@ def test_the_policy_is_asked_as_for_any_question() -> None:
 
 
 def test_scores_that_lack_what_is_asked_refuse_before_the_charge() -> None:
-    from privcal.queries import EventHats
+    from privcal.trusted.queries import EventHats
 
     sites = hospitals(4)
     question = about(EventHats(knots=(-2.0, 0.0, 2.0), event=7))
     terms = sites.terms(question)
-    assert code(lambda: sites.sites["h00"].share(terms, "acme")) == "model"
+    assert outcome(lambda: sites.sites["h00"].share(terms, "acme")) == "model"
     assert sites.spent == 0
 
 
@@ -557,7 +531,7 @@ def test_nothing_ordinary_leaves_where_the_policy_wants_secure_sums() -> None:
     policy = Policy(epsilon=2.0, secure=replace(RULES, required=True))
     sites = hospitals(4, policy=policy)
     source = sites.sites["h00"].source
-    assert code(lambda: source.answer(about(), "acme")) == "not_secure"
+    assert outcome(lambda: source.answer(about(), "acme")) == "not_secure"
     assert source.offer([about()], "acme") == "not_secure"
     assert sites.spent == 0
     sites.share(sites.terms())
@@ -572,7 +546,7 @@ def test_an_offer_is_refused_where_either_total_would_not_do() -> None:
         terms, site = sites.terms(), sites.sites["h00"]
         refused = site.offer(terms, [terms.question], "acme")
         assert refused in ("over_budget", "over_request_limit")
-        assert code(lambda site=site, terms=terms: site.share(terms, "acme")) == refused  # type: ignore[misc]
+        assert outcome(lambda site=site, terms=terms: site.share(terms, "acme")) == refused  # type: ignore[misc]
         assert sites.spent == 0
 
 
@@ -610,7 +584,6 @@ def test_a_key_that_nothing_can_be_sealed_for_costs_nothing(bad: Member) -> None
 
 
 def test_keys_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privcal.secure import participant
 
     tried: list[str] = []
     real = participant.check_public_key
@@ -671,17 +644,17 @@ def test_check_names_the_dealers_whose_boxes_are_bad(shared: Shared) -> None:
 def test_check_costs_nothing_and_leaves_no_trace(shared: Shared) -> None:
     sites, terms, dealt = shared
     site = sites.sites["h00"]
-    before = len(site.source.ledger.entries())
+    before = len(Ledger.of(site.source.ledger).entries())
     site.check(terms, "acme", boxes_for("h00", dealt))
-    assert len(site.source.ledger.entries()) == before
+    assert len(Ledger.of(site.source.ledger).entries()) == before
 
 
 @pytest.mark.parametrize("boxes", [{"x": None}, {"h00": None, "x": None}, [], None, {1: 2}, "h00"])
 def test_boxes_of_strangers_are_malformed(shared: Shared, boxes: Any) -> None:
     sites, terms, _ = shared
     site = sites.sites["h00"]
-    assert code(lambda: site.check(terms, "acme", boxes)) == "bad_request"
-    assert code(lambda: site.open(terms, "acme", boxes)) == "bad_request"
+    assert outcome(lambda: site.check(terms, "acme", boxes)) == "bad_request"
+    assert outcome(lambda: site.open(terms, "acme", boxes)) == "bad_request"
 
 
 def test_the_same_set_again_gives_the_same_numbers_and_another_is_refused() -> None:
@@ -691,7 +664,7 @@ def test_the_same_set_again_gives_the_same_numbers_and_another_is_refused() -> N
     assert site.open(terms, "acme", dict(reversed(boxes.items()))) == first
     without = {name: box for name, box in boxes.items() if name != "h03"}
     assert len(without) >= terms.needed
-    assert code(lambda: site.open(terms, "acme", without)) == "opened"
+    assert outcome(lambda: site.open(terms, "acme", without)) == "opened"
     assert site.open(terms, "acme", boxes) == first
 
 
@@ -705,7 +678,7 @@ def test_one_opening_for_each_question_on_whatever_terms() -> None:
     elsewhere = hospitals(6)  # the others deal on other terms: their ledgers were rolled back
     again = {name: reborn(sites, name, elsewhere).share(other, "acme") for name in names}
     again["h00"] = reborn(sites, "h00", elsewhere).share(other, "acme")
-    assert code(lambda: site.open(other, "acme", boxes_for("h00", again))) == "opened"
+    assert outcome(lambda: site.open(other, "acme", boxes_for("h00", again))) == "opened"
 
 
 def reborn(sites: Hospitals, name: str, elsewhere: Hospitals) -> Participant:
@@ -723,7 +696,7 @@ def test_a_site_that_did_not_share_opens_all_the_same() -> None:
     ledger = sites.sites["h00"].source.ledger
     assert ledger.nano_spent == 0 == ledger.nano_alone
     without = {k: v for k, v in boxes_for("h00", dealt).items() if k != "h05"}
-    assert code(lambda: sites.sites["h00"].open(terms, "acme", without)) in ("terms", "opened")
+    assert outcome(lambda: sites.sites["h00"].open(terms, "acme", without)) in ("terms", "opened")
 
 
 def test_fewer_than_needed_are_not_opened() -> None:
@@ -731,19 +704,20 @@ def test_fewer_than_needed_are_not_opened() -> None:
     boxes = boxes_for("h00", dealt)
     few = dict(list(boxes.items())[: terms.needed - 1])
     site = sites.sites["h00"]
-    assert code(lambda: site.open(terms, "acme", few)) == "terms"
+    assert outcome(lambda: site.open(terms, "acme", few)) == "terms"
     site.open(terms, "acme", dict(list(boxes.items())[: terms.needed]))
 
 
 def test_one_bad_box_and_nothing_is_opened_or_recorded() -> None:
     sites, terms, dealt = fresh()
     site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
-    before = len(site.source.ledger.entries())
+    before = len(Ledger.of(site.source.ledger).entries())
     for bad in (None, boxes["h01"], (boxes["h05"][0], boxes["h01"][1])):
         assert (
-            code(lambda bad=bad: site.open(terms, "acme", {**boxes, "h05": bad})) == "bad_request"
+            outcome(lambda bad=bad: site.open(terms, "acme", {**boxes, "h05": bad}))
+            == "bad_request"
         )  # type: ignore[misc]
-    assert len(site.source.ledger.entries()) == before
+    assert len(Ledger.of(site.source.ledger).entries()) == before
     without = {name: box for name, box in boxes.items() if name != "h05"}
     site.open(terms, "acme", without)  # one set for each question: none was opened yet
 
@@ -757,18 +731,18 @@ def test_boxes_of_another_question_do_not_open() -> None:
 def test_what_was_shared_for_one_asker_opens_for_no_other() -> None:
     sites, terms, dealt = fresh()
     site, boxes = sites.sites["h00"], boxes_for("h00", dealt)
-    assert code(lambda: site.open(terms, "zeta", boxes)) == "bad_request"
-    assert code(lambda: site.open(replace(terms, asker="zeta"), "zeta", boxes)) == "bad_request"
+    assert outcome(lambda: site.open(terms, "zeta", boxes)) == "bad_request"
+    assert outcome(lambda: site.open(replace(terms, asker="zeta"), "zeta", boxes)) == "bad_request"
 
 
 def test_a_reconciled_ledger_opens_nothing_that_was_sealed_before(tmp_path: Path) -> None:
     sites = hospitals(4, folder=tmp_path)
     site, terms = sites.sites["h00"], sites.terms()
     dealt = site.share(terms, "acme")
-    site.source.ledger.reconcile()
+    Ledger.of(site.source.ledger).reconcile()
     keys = local_keys(site.source.ledger)
     again = Participant("h00", site.source, keys, sites.members, None)
-    assert code(lambda: again.check(terms, "acme", {"h00": dealt.boxes["h00"]})) == "roster"
+    assert outcome(lambda: again.check(terms, "acme", {"h00": dealt.boxes["h00"]})) == "roster"
 
 
 def test_a_copy_from_between_share_and_open_is_noticed(tmp_path: Path) -> None:
@@ -778,7 +752,9 @@ def test_a_copy_from_between_share_and_open_is_noticed(tmp_path: Path) -> None:
     copy = (tmp_path / "h00.db").read_bytes()
     site.open(terms, "acme", boxes_for("h00", dealt))
     (tmp_path / "h00.db").write_bytes(copy)
-    assert code(lambda: site.open(terms, "acme", boxes_for("h00", dealt))) == "ledger_rolled_back"
+    assert (
+        outcome(lambda: site.open(terms, "acme", boxes_for("h00", dealt))) == "ledger_rolled_back"
+    )
 
 
 # --- at the same time -----------------------------------------------------------------------
@@ -946,14 +922,14 @@ NAMED = st.dictionaries(st.sampled_from(["h00", "h01", "h02", "h03", "h04", "h05
 def test_whatever_is_sent_for_boxes_the_answer_is_a_fixed_code(shared: Shared, boxes: Any) -> None:
     sites, terms, _ = shared
     site = sites.sites["h00"]
-    entries = len(site.source.ledger.entries())
+    entries = len(Ledger.of(site.source.ledger).entries())
     with pytest.raises(Refused):
         site.open(terms, "acme", boxes)
     if isinstance(boxes, dict) and set(terms.sites) >= set(boxes):
         assert set(site.check(terms, "acme", boxes)) == set(boxes)
     else:
-        assert code(lambda: site.check(terms, "acme", boxes)) == "bad_request"
-    assert len(site.source.ledger.entries()) == entries
+        assert outcome(lambda: site.check(terms, "acme", boxes)) == "bad_request"
+    assert len(Ledger.of(site.source.ledger).entries()) == entries
 
 
 @given(st.sampled_from([f.name for f in fields(Terms)]), ANYTHING)

@@ -379,7 +379,7 @@ def starting(job: str, reserved: str = "") -> tuple[str, dict[str, Any], Any]:
 
 # --- code by a race ---------------------------------------------------------------------------
 
-EXECUTOR = "privcal.federation.executor.SiteExecutor"
+EXECUTOR = "privcal.transport.federation.executor.SiteExecutor"
 CODE = """
 import os
 with open({marker!r}, "a") as file:

@@ -14,8 +14,6 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -245,15 +243,6 @@ class Browser:
             for node in nodes
             if not node.get("ignored") and "role" in node
         ]
-
-
-@contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    opened = Browser(folder)
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 CONTRAST = """

@@ -26,17 +26,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from privcal import Scores, methods
-from privcal.kernel import confidence
-from privcal.maps import Map
-from privcal.methods.base import Ask, Batch, Rounds
-from privcal.methods.sketch import SketchMethod
-from privcal.metrics import brier, ece
-from privcal.scores import FloatArray
-from privcal.simulate import answers
-from privcal.simulate.population import Resampled
-from privcal.sketch import evaluate_privately
-from privcal.sketch.evaluation import Estimate
+from privcal import Scores
+from privcal.calibration import methods
+from privcal.calibration.kernel import FAST
+from privcal.calibration.maps import Map
+from privcal.calibration.methods.base import Ask, Batch, Rounds
+from privcal.calibration.methods.sketch import SketchMethod
+from privcal.calibration.metrics import brier, ece
+from privcal.calibration.sketch import evaluate_privately
+from privcal.calibration.sketch.evaluation import Estimate
+from privcal.planning.simulate import answers
+from privcal.planning.simulate.splits import Resampled
+from privcal.trusted.scores import FloatArray
 
 MODELS: dict[str, Callable[[], Any]] = {
     "naive Bayes": GaussianNB,
@@ -159,7 +160,7 @@ def measure(
         drawn = population.draw(rng, runs, sources * rows)
         return answers.run(method, drawn, sources, epsilon, rng, rows_per_source=rows)
 
-    errors = {"left alone": ece(confidence(unseen.outputs, 1.0), unseen.correct)}
+    errors = {"left alone": ece(FAST.confidence(unseen.outputs, 1.0), unseen.correct)}
     for name in ("sketch", *compared):
         maps = run(sketch if name == "sketch" else methods.make(name))
         errors[name] = float(np.mean([ece(m.confidence(unseen), unseen.correct) for m in maps]))
@@ -204,7 +205,11 @@ class _Listening(methods.Method):
 
 
 def _truth(scores: Scores, map: Map) -> dict[str, float]:
-    before, after, correct = confidence(scores.outputs, 1.0), map.confidence(scores), scores.correct
+    before, after, correct = (
+        FAST.confidence(scores.outputs, 1.0),
+        map.confidence(scores),
+        scores.correct,
+    )
     return {
         "accuracy": float(correct.mean()),
         "confidence_before": float(before.mean()),

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 import privcal
-from privcal import source as source_module
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import SecureRules
-from privcal.privacy.sharing import PRIME, combine
-from privcal.queries import GRID, CellHistogram, Query
-from privcal.question import Question
+from privcal.data.ledger import Ledger
+from privcal.secure import participant
 from privcal.secure.boxes import Box, open_box
 from privcal.secure.keys import Keys, local_keys, member
-from privcal.secure.members import Members
 from privcal.secure.participant import Dealt, Participant
-from privcal.secure.terms import Terms
+from privcal.secure.sharing import PRIME, combine
+from privcal.secure.terms import Members, Terms
+from privcal.trusted.book import Book
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import GRID, CellHistogram, Query
+from privcal.trusted.question import Question
 
 EVE = "eve"
 """Who asks."""
@@ -51,7 +51,7 @@ def rows(count: int) -> privcal.Scores:
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is dealt be the exact sums, so that a leak is seen at once."""
     monkeypatch.setattr(
-        source_module, "add_noise_share", lambda total, *_: [int(value) for value in total]
+        participant, "add_noise_share", lambda total, *_: [int(value) for value in total]
     )
 
 
@@ -64,7 +64,7 @@ class Hospital:
     keys: Keys
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Book:
         return self.source.ledger
 
 

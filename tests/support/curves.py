@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privcal import CurveMap, Scores
-from privcal.scores import FloatArray
+from privcal.trusted.scores import FloatArray
 
 
 def shared_map(points: int = 17, spread: float = 0.4) -> CurveMap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privcal.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap
+from privcal.calibration.maps import BinsMap, CurveMap, Map, OffsetsMap, RiskMap, TemperatureMap
 
 X = (-2.0, -0.5, 0.0, 1.0, 4.0, 11.0)
 Y = (-1.5, -1.0, 0.1, 0.3, 2.0, 2.2)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from privcal.crypto.sealing import SealingKey
-from privcal.datasets import cifar10c
-from privcal.federation.authority.kits import provision
-from privcal.federation.authority.project import Member, Project
-from privcal.federation.one_machine.demo import free_port
-from privcal.federation.shared.messages import Request, Signer
-from privcal.queries import Gap, Query
-from privcal.question import Question
+from privcal.data.datasets import cifar10c
+from privcal.secure.keys import SealingKey
+from privcal.transport.federation.authority.kits import provision
+from privcal.transport.federation.authority.project import Member, Project
+from privcal.transport.federation.one_machine.demo import free_port
+from privcal.transport.federation.shared.messages import Signer
+from privcal.transport.federation.shared.requests import Request
+from privcal.trusted.queries import Gap, Query
+from privcal.trusted.question import Question
 
 ANN, BOB, SERVER = "ann@lab.org", "bob@lab.org", "localhost"
 MODEL = "resnet50-v3"

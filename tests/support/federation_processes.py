@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 import privcal
-from privcal.privacy.ledger import Ledger
+from privcal.data.ledger import Ledger
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
 
-from privcal.federation.authority.kits import load
-from privcal.federation.one_machine import demo, processes
-from privcal.federation.site import settings as site
+from privcal.transport.federation.authority.kits import load
+from privcal.transport.federation.one_machine import demo, processes
+from privcal.transport.federation.site import settings as site
+from privcal.transport.federation.site import setup
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, MODEL, SERVER
 
@@ -129,7 +130,7 @@ def running(
             data = made.site(name) / "data" / (f"{CANARY}.npz" if name == "site-1" else "rows.npz")
             person = f"{CANARY}-person" if name == "site-1" else None
             parts.write_rows(data, ROWS, seed, person)
-            site.init(
+            setup.init(
                 made.site(name),
                 data,
                 policy or privcal.Policy(EPSILON, model=MODEL),

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from privcal import Policy, Question, Scores, Source
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import SecureRules
-from privcal.queries import CellHistogram, Query
+from privcal.data.ledger import Ledger
 from privcal.secure.boxes import Box
 from privcal.secure.keys import Keys, local_keys, member
-from privcal.secure.members import Members
 from privcal.secure.participant import Dealt, Participant
-from privcal.secure.terms import Terms, threshold
-from tests.conftest import random_scores
+from privcal.secure.terms import Members, Terms, threshold
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import CellHistogram, Query
+from tests.support.builders import random_scores
 
 RULES = SecureRules(colluding=1, min_honest=2, alone=10)
 

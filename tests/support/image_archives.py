@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from privcal.images.names import CIFAR10, CIFAR100, CORRUPTIONS
+from privcal.lab.images.sets import CIFAR10, CIFAR100, CORRUPTIONS
 
 WNIDS = ("n01443537", "n01629819", "n02085620")
 

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import privcal
-from privcal import Policy, Question, Source
-from privcal.queries import CellHistogram
+from privcal import Question, Source
 from privcal.secure.boxes import Box, deal_box
 from privcal.secure.keys import local_keys
 from privcal.secure.local import LocalWay
 from privcal.secure.panel import Secure, SecurePanel
+from privcal.secure.round import Total
+from privcal.secure.summing import Record, Tell
 from privcal.secure.terms import Terms
-from privcal.secure.way import Record
-from tests.conftest import random_scores
+from privcal.trusted.queries import CellHistogram
+from tests.support.builders import some_sources
 
 Change = Callable[[Terms, str, Any], Any]
 """From the terms, a site's name and its reply to what comes instead of it; or it raises."""
@@ -71,15 +72,7 @@ def fails(code: str) -> Change:
 
 
 def make_sources(count: int, epsilon: float = 2.0, **policy: Any) -> list[Source]:
-    return [
-        Source(
-            random_scores(20, seed=i),
-            Policy(epsilon=epsilon, **policy),
-            name=f"s{i:02d}",
-            ledger=None,
-        )
-        for i in range(count)
-    ]
+    return some_sources(count, name="s{:02d}", epsilon=epsilon, **policy)
 
 
 QUESTION = Question.of(CellHistogram(bins=3), 0.5, "spring")
@@ -89,3 +82,16 @@ def panel(way: LocalWay, record: Record | None = None, **options: Any) -> Secure
     made = SecurePanel(way, Secure(**options), record)
     assert made.refusals([QUESTION]) == {}
     return made
+
+
+def total_of(
+    asked: SecurePanel,
+    question: Question = QUESTION,
+    names: Sequence[str] | None = None,
+    tell: Tell = lambda step: None,
+) -> Total:
+    """What these sites answer together."""
+    answered = asked.ask(asked.names if names is None else names, question, tell)
+    assert answered.total is not None
+    assert not answered.answers
+    return answered.total

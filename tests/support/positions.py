@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from privcal import compiled, kernel
-from privcal.scores import Scores
+from privcal.calibration import compiled
+from privcal.calibration.kernel import FAST
+from privcal.data.scores import Scores
+from privcal.trusted import kernel
 
 Form = tuple[str, type]
 
@@ -52,13 +54,13 @@ def bits(form: Form, array: np.ndarray, threads: int | None = None) -> np.ndarra
     outputs = scores.outputs
     outputs.remembered = {}  # one pass for the first three
     values = (
-        kernel.exp_sums(outputs, TEMPERATURE, threads),
-        kernel.confidence(outputs, TEMPERATURE, threads),
-        kernel.nll(scores, TEMPERATURE, threads),
-        kernel.log_odds(outputs, TEMPERATURE, threads),
-        kernel.log_odds(outputs, TEMPERATURE, threads, of=0),
-        kernel.log_odds(outputs, TEMPERATURE, threads, of=classes - 1),
-        *kernel.moments(outputs, 1 / TEMPERATURE, outputs.dtype, threads),
+        FAST.exp_sums(outputs, TEMPERATURE, threads),
+        FAST.confidence(outputs, TEMPERATURE, threads),
+        FAST.nll(scores, TEMPERATURE, threads),
+        FAST.log_odds(outputs, TEMPERATURE, threads),
+        FAST.log_odds(outputs, TEMPERATURE, threads, of=0),
+        FAST.log_odds(outputs, TEMPERATURE, threads, of=classes - 1),
+        *FAST.moments(outputs, 1 / TEMPERATURE, outputs.dtype, threads),
     )
     return np.stack(values, axis=1).view(np.uint64)
 

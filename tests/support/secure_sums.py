@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from privcal.federation.calibrator.roster import pin
-from privcal.federation.calibrator.secure import SecureSites
-from privcal.federation.shared.roster import roster_path
-from privcal.federation.site import settings as site
-from privcal.federation.site.roster import accept, own_card
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import Policy, SecureRules
-from privcal.privacy.sharing import combine
-from privcal.queries import GRID
-from privcal.question import Question
+from privcal.data.ledger import Ledger
 from privcal.secure.participant import Dealt
+from privcal.secure.sharing import combine
 from privcal.secure.terms import Terms, threshold
+from privcal.transport.federation.calibrator.roster import pin
+from privcal.transport.federation.calibrator.secure import SecureSites
+from privcal.transport.federation.shared.roster import roster_path
+from privcal.transport.federation.site import settings as site
+from privcal.transport.federation.site import setup
+from privcal.transport.federation.site.roster import accept, own_card
+from privcal.trusted.policy import Policy, SecureRules
+from privcal.trusted.queries import GRID
+from privcal.trusted.question import Question
 from tests.support import federation_parts as parts
 from tests.support.federation_parts import ANN, MODEL, question
 
@@ -39,7 +40,7 @@ def set_up(kits: Path, names: Sequence[str], rows: int = 30, **more: Any) -> Non
     """Sites with rows of their own, and everybody's roster."""
     for n, name in enumerate(names):
         data = parts.write_rows(kits.parent / "data" / f"{name}.npz", rows, seed=n)
-        site.init(kits / name, data, policy(rules()), **{"delay": 0.1, **more})
+        setup.init(kits / name, data, policy(rules()), **{"delay": 0.1, **more})
     exchange_rosters(kits, names)
 
 

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
-from privcal.simulate.variants import Variant
-from privcal.study.grids import GRIDS, Setting
-from privcal.study.paper.reported import METHODS
-from privcal.study.store import VERSION
-from tests.conftest import random_scores
+from privcal.lab.study.grids import GRIDS, Setting
+from privcal.lab.study.paper import METHODS, reported
+from privcal.lab.study.results import Results
+from privcal.lab.study.store import VERSION
+from privcal.planning.simulate.variants import Variant
+from tests.support.builders import an_archive
 
 SETTINGS = [
     Setting("sources", 10, 10, 1.0),
@@ -162,18 +162,17 @@ def factors_as_the_paper_says(shift: str, label: str, setting: Setting) -> float
 def few_will_do() -> Iterator[None]:
     """As if the paper had had a study's few shifts and settings; `test_match` has the rule itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcal.study.results.match_study", lambda data, *study: data)
+        patch.setattr("privcal.lab.study.results.match_study", lambda data, *study: data)
         yield
 
 
 def tiny_archive(folder: Path) -> Path:
     """An archive of 300 rows under three shifts, each too confident or too humble by a factor."""
-    scores = random_scores(300, seed=3)
-    shifts = {"clean": 1.0, "fog": 1.7, "snow": 0.6}
-    np.savez(
-        folder / "tiny.npz",
-        labels=scores.labels,
-        meta=json.dumps({"dataset": "tiny"}),
-        **{name: scores.outputs.array * factor for name, factor in shifts.items()},
-    )
-    return folder / "tiny.npz"
+    about = {"dataset": "tiny"}
+    return an_archive(folder / "tiny.npz", about=about, clean=1.0, fog=1.7, snow=0.6)
+
+
+def set_beside_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's figures beside a made-up study, whatever its settings."""
+    theirs = property(lambda results: reported(results.dataset))
+    monkeypatch.setattr(Results, "reported", theirs)

@@ -10,17 +10,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from privcal.advise.plan import LEAVE_ALONE
-from privcal.advise.sentences import rounded_down
 from privcal.cli.console import counting, plural, show, table
 from privcal.cli.options import Json, words
-from privcal.files import check_outputs
-from privcal.privacy.epsilon import as_odds
-from privcal.simulate.aggregation import EACH
+from privcal.data.files import check_outputs
+from privcal.data.wording import as_odds
+from privcal.planning.advise.plan import LEAVE_ALONE
+from privcal.planning.advise.sentences import rounded_down
+from privcal.planning.simulate.variants import EACH
 
 if TYPE_CHECKING:
-    from privcal.advise.plan import Expectation, Plan, Point, Repeated, ShiftMean
-    from privcal.simulate.variants import Variant
+    from privcal.planning.advise.plan import Expectation, Plan, Point, Repeated, ShiftMean
+    from privcal.planning.simulate.variants import Variant
 
 
 def command(
@@ -117,14 +117,14 @@ def command(
 
     `privcal advise --sources 40 --samples 25 --epsilon 1 --campaigns 12 --new-people 0.3`
     """
-    from privcal.advise.planner import advise
-    from privcal.displays.plan import PlanDisplay
-    from privcal.plots import check_picture
-    from privcal.readers import read_scores
+    from privcal.data.sources import read_public
+    from privcal.planning.advise.planner import advise
+    from privcal.report.plan import PlanDisplay
+    from privcal.report.plots import check_picture
 
     check_picture(plot)
     check_outputs([plot, html], [*(archive or ()), public])
-    clean = None if public is None else read_scores(public)
+    clean = None if public is None else read_public(public)
     with counting("simulating") as progress:
         plan = advise(
             samples=samples,

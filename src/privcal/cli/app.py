@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import privcal
-from privcal import compiled
+from privcal.calibration import compiled
 from privcal.cli import exits
 from privcal.cli.later import SETTINGS, Command, group, later
 from privcal.cli.systems import need_posix
@@ -215,7 +215,7 @@ _group(
             "Three panels for each shift (sources, samples, ε), and one overview, as PNG and SVG.",
         ),
         "report": later(
-            "study:report",
+            "study:page",
             "One HTML page: pictures to choose from, tables to sort, and the claims of the paper's own study.",
         ),
     },

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from privcal import application
+from privcal.calibration import application
+from privcal.calibration.maps import load_map
 from privcal.cli.console import counting, note, plural, show
 from privcal.cli.options import Classes, Columns, Json, columns_of, words
-from privcal.columns import Layout
-from privcal.files import check_outputs
-from privcal.maps import load_map
-from privcal.readers import read_with
+from privcal.data.columns import Layout
+from privcal.data.files import check_outputs
+from privcal.data.tables import read_with
 
 
 def apply(

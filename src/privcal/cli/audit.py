@@ -10,18 +10,27 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from privcal.audit.figure import save_audit
-from privcal.audit.removals import NOTE, Removals, audit_data
-from privcal.audit.result import ALARM, CONFIDENCE, MEANING, Audit
-from privcal.audit.run import DRAWS
-from privcal.audit.run import audit as audit_noise
 from privcal.cli.console import counting, plural, show, table
 from privcal.cli.options import Json, words
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.plots import check_picture
-from privcal.privacy.opening import Data, layout_of, person_column
-from privcal.readers import read_scores
+from privcal.data.files import check_outputs
+from privcal.data.opening import layout_of, person_column
+from privcal.data.place import Data
+from privcal.data.readers import read_scores
+from privcal.lab.audit.run import (
+    ALARM,
+    CONFIDENCE,
+    DRAWS,
+    MEANING,
+    NOT_REACHED,
+    NOTE,
+    Promise,
+    Removals,
+    audit_data,
+)
+from privcal.lab.audit.run import audit as audit_noise
+from privcal.report.audit_figure import save_audit
+from privcal.report.plots import check_picture
+from privcal.trusted.errors import InputError
 
 
 def audit(
@@ -38,12 +47,15 @@ def audit(
     epsilon: Annotated[
         str | None,
         typer.Option(
-            help="The claims to test, as 0.5,2; by default 0.1,1,4 for queries, 1 for methods."
+            help="The claims to test, as 0.5,2; by default 1, and 0.1,1,4 of the noise of queries."
         ),
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(help="For each claim: 20,000 take seconds, 1,000,000 come near the claim."),
+        typer.Option(
+            help="For each claim: 20,000 take a minute, 1,000,000 come near the claim. At most "
+            "2,000 of them are questions to sources; the rest draw the noise alone."
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of it (.png, .svg, .pdf).")] = None,
     person: Annotated[
@@ -63,8 +75,9 @@ def audit(
 ) -> None:
     """Try to break the privacy promises: does any answer tell more than its ε allows?
 
-    Builds the hardest neighbouring data sets, asks the real sources, draws the real noise many
-    times, and learns to tell the two apart. Ends with 1 if a promise was seen broken.
+    Builds the hardest neighbouring data sets, asks real sources thousands of questions over a
+    ledger, draws the noise alone even more often, and learns to tell the two apart. Ends with 1
+    if a promise was seen broken.
 
     With data: removes each row, or person, and adds up everything anew; the exact change of
     every kind of answer stands beside its bound.
@@ -118,10 +131,24 @@ def _noise(
         )
     if plot is not None:
         save_audit(plot, result)
-    parts: list[RenderableType] = [_bounds(result)]
+    parts: list[RenderableType] = []
+    for end_to_end, title in (
+        (True, "end to end: questions to real sources, over a ledger"),
+        (False, "the mechanism alone: exact sums of these sources, and their noise"),
+    ):
+        if rows := [row for row in result.rows if row.end_to_end == end_to_end]:
+            parts.append(_bounds(title, rows))
     for question in dict.fromkeys(row.what for row in result.rows):
         names = dict.fromkeys(row.name for row in result.rows if row.what == question)
         parts.append(Text(f"{', '.join(names)}: {question}."))
+    parts += [
+        Text(
+            f"{MEANING} Each bound by itself holds with {CONFIDENCE:.0%}, so one in a hundred may lie a "
+            "little above its claim by chance. EXCEEDS: a sound mechanism would look so with a chance "
+            f"below {ALARM:g}."
+        ),
+        Text(NOT_REACHED),
+    ]
     if plot is not None:
         parts.append(f"picture: {plot}")
     document = {**result.to_dict(), "plot": None if plot is None else str(plot)}
@@ -160,21 +187,19 @@ def _data(
     return result.ok
 
 
-def _bounds(result: Audit) -> Table:
+def _bounds(title: str, rows: list[Promise]) -> Table:
     bounds = table(
-        ("what", "ε claimed", "ε measured ≥", "ratio", ""),
+        ("what", "draws", "ε claimed", "ε measured ≥", "ratio", ""),
         ("what", ""),
         narrow=True,
-        title=f"what {result.draws:,} draws show of ε, with the hardest neighbours",
-        caption=f"{MEANING} Each bound by itself holds with {CONFIDENCE:.0%}, so one in a hundred "
-        "may lie a little above its claim by chance. EXCEEDS: a sound mechanism would look so "
-        f"with a chance below {ALARM:g}.",
+        title=title,
     )
     before = ""
-    for row in result.rows:
+    for row in rows:
         name, before = "" if row.name == before else row.name, row.name
         bounds.add_row(
             name,
+            f"{row.draws:,}",
             f"{row.epsilon:g}",
             f"{row.measured:.3f}",
             f"{row.ratio:.2f}",

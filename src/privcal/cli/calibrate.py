@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,13 +13,22 @@ from typing import Annotated, Any
 import typer
 
 import privcal
-from privcal import default, methods
-from privcal.calibrate import AGGREGATIONS, Progress, Result, SourceDropped
-from privcal.campaign import Campaign, Recorded, campaign_folder, open_campaign
-from privcal.checks import one_of
+from privcal.calibration import default, methods
+from privcal.calibration.campaign import Campaign, Recorded, check_begun, open_campaign
+from privcal.calibration.loop import (
+    AGGREGATIONS,
+    Progress,
+    Result,
+    SourceDropped,
+    Stopped,
+    enough,
+    usual_least,
+)
+from privcal.calibration.methods.options import listed
 from privcal.cli.calibrate_answers import by_mail
-from privcal.cli.calibrate_report import report, save, say_dropped, step_text
+from privcal.cli.calibrate_report import save, say_dropped, show_result, step_text
 from privcal.cli.console import note, progress_bar
+from privcal.cli.exits import Interrupted
 from privcal.cli.ledger import read_list
 from privcal.cli.options import (
     Classes,
@@ -39,26 +48,28 @@ from privcal.cli.options import (
     words,
 )
 from privcal.cli.systems import need_posix
-from privcal.displays.parts import UNIT
-from privcal.errors import CalibrationError, InputError
-from privcal.federation import need_flare
-from privcal.files import check_outputs
-from privcal.methods.options import listed
-from privcal.panels import LocalPanel, Panel
-from privcal.plausible import MAX_SITE_ROWS
-from privcal.plots import check_picture
-from privcal.privacy.epsilon import to_nano
-from privcal.privacy.policy import Policy
-from privcal.question import check_asker, check_campaign
-from privcal.scores import Scores
+from privcal.data.files import check_outputs
+from privcal.data.panels import LocalPanel, Panel, away_from
+from privcal.data.plausible import MAX_SITE_ROWS
+from privcal.data.scores import Scores
+from privcal.data.sources import class_names_of, open_sources, read_public, whom
+from privcal.data.wording import name_of, place_of
+from privcal.report.plots import check_picture
+from privcal.report.result_pages import UNIT
 from privcal.secure import need_cryptography
 from privcal.secure.panel import Secure, SecurePanel
-from privcal.secure.summing import FINAL
-from privcal.source import Source
-from privcal.sources import open_sources, read_public, whom
+from privcal.transport.federation import need_flare
+from privcal.trusted.checks import one_of
+from privcal.trusted.epsilon import to_nano
+from privcal.trusted.errors import CalibrationError, InputError
+from privcal.trusted.policy import Policy
+from privcal.trusted.queries import Query
+from privcal.trusted.question import check_asker, check_campaign
+from privcal.trusted.source import Source
 
 MAX_SOURCES = 10**6
 NO_OUT = "say with --out where to write the map"
+AGAIN = "the same command reads its answers again, free of charge; --again asks and pays again"
 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Scores of each source: .npz, .npy, .parquet or .csv.")
@@ -120,11 +131,22 @@ NewLedger = Annotated[
     ),
 ]
 MinSources = Annotated[
-    int, typer.Option("--min-sources", "--min-sites", help="Stop if fewer are left.")
+    int | None,
+    typer.Option(
+        "--min-sources",
+        "--min-sites",
+        help="Fail if fewer sources than this can answer; by default if more than a tenth of them, and "
+        "more than one, cannot.",
+    ),
 ]
 Model = Annotated[str | None, typer.Option(help="The model's name.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="With --federation: go on with an interrupted campaign.")
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="Ask the sources again, and pay again. The result at --out is kept under another name. "
+        "Without this option stored answers are read again, free of charge.",
+    ),
 ]
 SiteTimeout = Annotated[
     int, typer.Option(help="With --federation: seconds a site has for one reply.")
@@ -192,11 +214,11 @@ PublicRows = Annotated[
     ),
 ]
 Event = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         metavar="CLASS",
-        help="For sketch: correct the risk of this class (0, 1, …), whether it is predicted or not. "
-        "By default the trust in the predicted class is corrected.",
+        help="For sketch: correct the risk of this class (its name, or its number from 0 on), whether "
+        "it is predicted or not. By default the trust in the predicted class is corrected.",
     ),
 ]
 RowsPerSource = Annotated[
@@ -248,9 +270,9 @@ def calibrate(
     per_row: PerRow = False,
     columns: Columns = None,
     classes: Classes = None,
-    min_sources: MinSources = 1,
+    min_sources: MinSources = None,
     model: Model = None,
-    resume: Resume = False,
+    again: Again = False,
     site_timeout: SiteTimeout = 120,
     without: Without = None,
     max_rows: MaxRows = None,
@@ -275,8 +297,9 @@ def calibrate(
     """Recalibrate from the private answers of many sources, and write the map.
 
     Every source keeps a durable ledger with its owner's rules (`privcal ledger create`). Before
-    anybody is charged it is checked that enough sources can answer, and pay, everything. Where a
-    run was interrupted, the same command goes on, and answers already paid for come back free.
+    any source is charged, privcal checks that enough of them can answer and pay for every question.
+    The same command never pays twice: it resumes an interrupted run, and reads the answers of a
+    finished one again. --again asks the sources again.
 
     Examples:
 
@@ -302,6 +325,8 @@ def calibrate(
     secure = secure_options(aggregation, colluding, needed, alone, groups)
     if secure is not None:
         _check_secure(answers, rehearse, rows_per_person)
+        if min_sources is None and secure.needed is not None:
+            min_sources = secure.needed * secure.groups
     if answers and not rehearse:
         if out is None:
             raise InputError(NO_OUT)
@@ -310,9 +335,9 @@ def calibrate(
     if question is not None:
         raise InputError("--question is for --answers")
     named, method = method, method or default.METHOD
-    theirs = (source_column, source_list, policy, ledger_dir, person, columns, classes, *files)
+    theirs = (source_column, source_list, policy, ledger_dir, person, columns, *files)
     owned = asker != "local" or new_ledger or per_row or any(v is not None for v in theirs)
-    distant = resume or max_rows is not None or rows_per_person != 1 or without is not None
+    distant = max_rows is not None or rows_per_person != 1 or without is not None
     _check_who(federation, files, owned, distant)
     check_files(method, public=public, sketch=sketch, plot=plot)
     layout: dict[str, Any] = {
@@ -320,13 +345,20 @@ def calibrate(
         "class_names": words(classes),
     }
     clean = None if public is None else read_public(public, files, **layout)
-    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    names = layout["class_names"] or (None if clean is None else clean.class_names)
+    if names is None and files and event is not None:
+        names = class_names_of(files[0], **layout)
+    flags = {
+        "event": place_of(event, names),
+        "rows_per_source": rows_per_source,
+        "unchanged": unchanged,
+    }
     chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
     _check_kept(chosen, sketch=sketch, plot=plot)
     if rehearse:
         from privcal.cli import rehearse as rehearsal  # the demo, the simulation
 
-        _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers)
+        _check_rehearsal(federation, new_ledger, sketch, html, campaign, answers, again)
         check_picture(plot)
         check_outputs([plot], [*files, source_list, policy, public])
         rehearsal.run(
@@ -360,13 +392,21 @@ def calibrate(
         min_sources,
         out,
         sketch,
+        again,
         named=named is not None,
         secure=secure,
+        class_names=names,
     )
     request.check([*files, source_list, policy, public], plot)
     check_page(html)
     check_outputs([out, sketch, html], [*files, source_list, policy, public])
     if federation is None:
+        about = {
+            "asker": asker,
+            "files": [str(path.resolve()) for path in files],
+            "column": source_column,
+        }
+        check_begun(out, request.plan(**about), again, campaign)
         if new_ledger and secure is not None:
             _check_new_rules(secure, policy)
         sources = open_sources(
@@ -381,27 +421,33 @@ def calibrate(
             per_row=per_row,
             **layout,
             epsilon=epsilon,
+            queries=request.planned(),
             public=clean,
             tell=note,
         )
         check_outputs([out, sketch, plot], [source.ledger.path for source in sources])
         _say_target(chosen, sources)
-        asked = _sources(request, sources, files, source_column)
+        asked = _sources(request, sources, about)
     else:
         most = MAX_SITE_ROWS if max_rows is None else max_rows
         asked = _sites(
             request,
             federation,
-            resume,
             most,
             timeout=site_timeout,
             without=without or (),
             rows_per_person=rows_per_person,
         )
-    result, names = _ask(request, asked)
+    result, names, of = _ask(request, asked)
     say_dropped(result)
     where = (asked.unit, asked.max_rows)
-    report(result, names, clean, out, sketch, plot, html, *where, as_json)
+    show_result(result, names, clean, out, sketch, plot, html, *where, as_json, asked.free(), AGAIN)
+    if min_sources is None and result.answered < usual_least(of):
+        raise CalibrationError(
+            f"only {result.answered} of {of} sources answered everything; the map of these is "
+            f"written all the same{enough(result.answered)}",
+            (),
+        )
 
 
 @dataclass(frozen=True)
@@ -415,26 +461,33 @@ class _Request:
     model: str | None
     asker: str
     campaign: str | None
-    min_sources: int
+    min_sources: int | None
     out: Path
     sketch: Path | None
+    again: bool
     named: bool
     """Whether the asker named the method; otherwise it is said why it is this one."""
     secure: Secure | None = None
     """What is said of secure sums; None where each source answers by itself."""
+    class_names: Sequence[str] | None = None
 
     def check(self, inputs: list[Path | None], plot: Path | None) -> None:
         """Whatever is wrong with the request is said before a ledger is made."""
         # How many sources there are is not known yet. What needs many is refused when it is.
-        methods.plan(self.method, to_nano(self.epsilon), sources=MAX_SOURCES)
+        self.planned()
         check_asker(self.asker)
         if self.campaign is not None:
             check_campaign(self.campaign)
         check_picture(plot)
         check_outputs([self.out, self.sketch, plot], inputs)
 
-    def begin(self, resume: bool, **more: Any) -> Campaign:
-        """The record of the campaign; one that goes on must ask the same."""
+    def planned(self) -> list[Query]:
+        """What may be asked."""
+        asks = methods.plan(self.method, to_nano(self.epsilon), sources=MAX_SOURCES)
+        return [ask.for_run(0) for _, _, ask in asks]
+
+    def plan(self, **more: Any) -> dict[str, Any]:
+        """What is asked, as a campaign's record has it."""
         plan = {
             "method": self.method.name,
             "epsilon": self.epsilon,
@@ -444,7 +497,20 @@ class _Request:
             "secure": None if self.secure is None else asdict(self.secure),
             **more,
         }
-        return open_campaign(self.out, json.loads(json.dumps(plan)), resume, self.campaign)
+        return dict(json.loads(json.dumps(plan)))
+
+    def begin(self, **more: Any) -> Campaign:
+        """The record of the campaign; one that goes on must ask the same."""
+        campaign = open_campaign(self.out, self.plan(**more), self.again, self.campaign)
+        name = campaign.plan["campaign"]
+        if campaign.finished:
+            note(
+                f"campaign {name} asked this already: its answers are read again, free of charge; "
+                "--again asks and pays again"
+            )
+        elif Campaign.began(campaign.folder):
+            note(f"going on with campaign {name}, which was interrupted")
+        return campaign
 
 
 @dataclass(frozen=True)
@@ -454,8 +520,8 @@ class _Asked:
     panel: AbstractContextManager[Panel | SecurePanel]
     campaign: Campaign
     unit: str
-    again: str
-    """The command that goes on with a campaign that was interrupted."""
+    free: Callable[[], bool]
+    """Whether the run charged nobody, as far as that can be seen, once it is done."""
     max_rows: int | None = None
     """The bound on a site's rows; None for local sources."""
 
@@ -482,9 +548,7 @@ def _check_who(federation: Path | None, files: list[Path], owned: bool, distant:
         if letter := next((file for file in files if file.suffix.lower() == ".json"), None):
             raise InputError(f"{letter} holds no scores; of answers by mail, say --answers")
         if distant:
-            raise InputError(
-                "--resume, --without, --max-rows and --rows-per-person are for --federation"
-            )
+            raise InputError("--without, --max-rows and --rows-per-person are for --federation")
         return
     if owned:
         raise InputError("sites keep their own data, policies and ledgers: give none of these")
@@ -529,7 +593,7 @@ def _check_rehearsal(federation: Path | None, *kept: object) -> None:
     if any(kept):
         raise InputError(
             "a rehearsal makes no ledger, keeps no sketch, writes no page and is no campaign: leave out "
-            "--new-ledger, --sketch, --html, --campaign and --answers"
+            "--new-ledger, --sketch, --html, --campaign, --answers and --again"
         )
 
 
@@ -576,36 +640,30 @@ def _say_target(method: methods.Method, sources: list[Source]) -> None:
     rows = [source.rows_in_memory for source in sources]
     if not any(r is not None and r.outputs.binary_column for r in rows):
         return
+    names = next((r.class_names for r in rows if r is not None and r.class_names), None)
     event = getattr(method, "event", None)
     if event is None:
         how = "--event 1" if hasattr(method, "event") else "--method sketch --event 1"
         note(
             f"this corrects how far the predicted class can be trusted; {how} corrects the "
-            "probability of class 1 itself, the risk, for the same epsilon"
+            f"probability of class {name_of(1, names)} itself, the risk, for the same epsilon"
         )
     else:
         note(
-            f"this corrects the risk of class {event}; without --event, how far the "
+            f"this corrects the risk of class {name_of(event, names)}; without --event, how far the "
             "predicted class can be trusted is corrected"
         )
 
 
-def _sources(
-    request: _Request, sources: list[Source], files: list[Path], column: str | None
-) -> _Asked:
+def _sources(request: _Request, sources: list[Source], about: dict[str, Any]) -> _Asked:
     local = LocalPanel(sources, request.asker)
-    resume = Campaign.began(campaign_folder(request.out))
-    campaign = request.begin(
-        resume,
-        asker=request.asker,
-        sources={source.ledger.id: source.name for source in sources},
-        files=[str(path.resolve()) for path in files],
-        column=column,
-    )
-    if resume:
-        note(f"going on with campaign {campaign.plan['campaign']}, which was interrupted")
+    named = {source.ledger.id: source.name for source in sources}
+    campaign = request.begin(**about, sources=named)
     panel = _together(local, request.secure, campaign)
-    return _Asked(panel, campaign, str(sources[0].unit), "the same command")
+    ledgers = [source.ledger for source in sources if source.ledger.exists]
+    before = [ledger.spent for ledger in ledgers]
+    unit = str(sources[0].unit)
+    return _Asked(panel, campaign, unit, lambda: [ledger.spent for ledger in ledgers] == before)
 
 
 @contextmanager
@@ -620,14 +678,18 @@ def _together(
     yield SecurePanel(LocalWay(local), secure, campaign)
 
 
-def _sites(request: _Request, kit: Path, resume: bool, max_rows: int, **settings: Any) -> _Asked:
-    from privcal.federation.calibrator import distant  # FLARE
+def _sites(request: _Request, kit: Path, max_rows: int, **settings: Any) -> _Asked:
+    from privcal.transport.federation.calibrator import distant  # FLARE
 
     if request.model is None:
         raise InputError("a campaign names its model: give --model")
-    campaign = request.begin(resume)
-    if resume and not Campaign.began(campaign.folder):
-        note("nothing was asked before: the campaign begins now")
+    about = {"federation": str(kit.resolve()), "rows_per_person": settings["rows_per_person"]}
+    campaign = request.begin(**about)
+    if campaign.finished and (left := set(settings["without"]) & set(campaign.sites)):
+        raise InputError(
+            f"campaign {campaign.plan['campaign']} has the answer of {min(left)}: choose another --out, "
+            "or ask anew, and pay again, with --again"
+        )
     panel = distant(
         kit,
         campaign,
@@ -636,11 +698,15 @@ def _sites(request: _Request, kit: Path, resume: bool, max_rows: int, **settings
         warn=note,
         **settings,
     )
-    return _Asked(panel, campaign, UNIT, "the same command and --resume", max_rows)
+    finished = campaign.finished
+    return _Asked(panel, campaign, UNIT, lambda: finished, max_rows)
 
 
-def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
-    """Run the method and write its map; the result, and the names of all that were asked."""
+def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str], int]:
+    """Run the method and write its map; the result, the names of all that were asked, and how many
+    should have been."""
+    # What was asked before was paid for, whoever would not answer now.
+    began = Campaign.began(asked.campaign.folder)
     with _kept(asked), warnings.catch_warnings():
         warnings.simplefilter("ignore", SourceDropped)  # said afterwards
         with progress_bar() as bar:
@@ -657,14 +723,16 @@ def _ask(request: _Request, asked: _Asked) -> tuple[Result, list[str]]:
                     panel,
                     request.method,
                     request.epsilon,
-                    min_sources=request.min_sources,
+                    min_sources=request.min_sources or (1 if began else None),
                     asker=request.asker,
                     campaign=str(asked.campaign.plan["campaign"]),
                     model=request.model,
+                    class_names=request.class_names,
                     progress=progress,
                 )
         save(result, request.out, request.sketch)
-        return result, list(panel.names)
+        away = 0 if began else away_from(panel)
+        return result, list(panel.names), len(panel.names) + away
 
 
 def _why(request: _Request, panel: Panel | SecurePanel) -> str:
@@ -680,16 +748,24 @@ def _why(request: _Request, panel: Panel | SecurePanel) -> str:
 @contextmanager
 def _kept(asked: _Asked) -> Iterator[None]:
     """The campaign's record stays while it may be needed: until the map is written."""
+    record = asked.campaign
     try:
         yield
+        record.finish()
     except BaseException as error:
-        if FINAL in str(error):
-            asked.campaign.remove()
-        elif Campaign.began(asked.campaign.folder):
-            note(f"answers already paid for come back free with {asked.again}")
-        elif asked.local:
-            asked.campaign.remove()
-        if asked.local and isinstance(error, CalibrationError) and "over_budget" in str(error):
+        began = Campaign.began(record.folder)
+        if not began or (isinstance(error, Stopped) and error.final):
+            record.remove()
+        elif not record.finished:
+            note(
+                "answers already paid for come back free with the same command (campaign "
+                f"{record.plan['campaign']})"
+            )
+        if isinstance(error, KeyboardInterrupt) and began and not record.finished:
+            raise Interrupted(
+                "what was charged stays charged, and the same command goes on"
+            ) from None
+        if asked.local and isinstance(error, Stopped) and "over_budget" in error.codes:
             hint = "privcal ledger show FILE tells what is left, privcal ledger policy changes it"
             if asked.campaign.plan["secure"] is not None:
                 hint = (
@@ -698,5 +774,3 @@ def _kept(asked: _Asked) -> Iterator[None]:
                 )
             raise CalibrationError(f"{error}; {hint}", error.spent) from None
         raise
-    if asked.local:
-        asked.campaign.remove()

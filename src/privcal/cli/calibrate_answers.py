@@ -8,24 +8,25 @@ from pathlib import Path
 
 import typer
 
-from privcal.calibrate import SourceDropped
-from privcal.campaign import Campaign, campaign_folder
-from privcal.cli.calibrate_report import report, save, say_dropped
+from privcal.calibration.campaign import Campaign, campaign_folder
+from privcal.calibration.loop import SourceDropped
+from privcal.cli.calibrate_report import save, say_dropped, show_result
 from privcal.cli.console import note, plural, show
 from privcal.cli.options import check_page, options_given
-from privcal.displays.parts import UNIT
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.mail.letters import UNSIGNED
-from privcal.mail.post import MailCampaign, Post, Unsigned, Waiting, find_record
-from privcal.plausible import MAX_SITE_ROWS
-from privcal.plots import check_picture
+from privcal.data.files import check_outputs
+from privcal.data.plausible import MAX_SITE_ROWS
+from privcal.report.plots import check_picture
+from privcal.report.result_pages import UNIT
+from privcal.transport.mail.post import MailCampaign, Post, Unsigned, Waiting, find_record
+from privcal.trusted.errors import InputError
+from privcal.trusted.question import UNSIGNED
 
 OPTIONS = {
     "source", "answers", "question", "out", "min_sources", "max_rows", "sketch", "plot",
     "html", "as_json",
 }  # fmt: skip
 """The parameters of `calibrate` that go with --answers; all others the campaign was begun with."""
+AGAIN = "the same command reads its answers again, free of charge"
 
 
 def by_mail(
@@ -33,7 +34,7 @@ def by_mail(
     files: Sequence[Path],
     question: Path | None,
     out: Path,
-    min_sources: int,
+    min_sources: int | None,
     max_rows: int | None,
     sketch: Path | None,
     plot: Path | None,
@@ -41,7 +42,7 @@ def by_mail(
     as_json: bool,
 ) -> None:
     """Go on with a campaign by mail, as far as its answers go."""
-    given = _check_options(context)
+    _check_options(context)
     answers = _answers(files)
     check_picture(plot)
     check_page(html)
@@ -55,7 +56,7 @@ def by_mail(
             warnings.simplefilter("ignore", SourceDropped)  # said afterwards
             result, names = campaign.go_on(
                 answers,
-                min_sources=min_sources if "min_sources" in given else None,
+                min_sources=min_sources,
                 max_rows=most,
                 warn=note,
             )
@@ -65,7 +66,7 @@ def by_mail(
     save(result, out, sketch)
     say_dropped(result)
     public = getattr(campaign.method(), "public", None)
-    report(result, names, public, out, sketch, plot, html, UNIT, most, as_json)
+    show_result(result, names, public, out, sketch, plot, html, UNIT, most, as_json, False, AGAIN)
 
 
 def open_record(folder: Path) -> MailCampaign:
@@ -79,7 +80,7 @@ def open_record(folder: Path) -> MailCampaign:
     if kit is None:
         post = Unsigned(asker.removesuffix(UNSIGNED))
     else:
-        from privcal.mail.signed import Signed
+        from privcal.transport.mail.signed import Signed
 
         post = Signed(Path(kit))
     return MailCampaign(record, post)
@@ -95,15 +96,13 @@ def _answers(files: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _check_options(context: typer.Context) -> set[str]:
-    """The parameters on the command line; what the campaign was begun with must not be there."""
-    given = options_given(context)
-    for name in sorted(given - OPTIONS):
+def _check_options(context: typer.Context) -> None:
+    """What the campaign was begun with must not be on the command line."""
+    for name in sorted(options_given(context) - OPTIONS):
         raise InputError(
             f"--{name.replace('_', '-')} was said when the campaign began: leave it out with "
             "--answers"
         )
-    return given
 
 
 def _say_next(path: Path, waiting: Waiting, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +12,18 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from privcal import pages
-from privcal.calibrate import Progress, Result
+from privcal.calibration.campaign import kept_name, paid_map
+from privcal.calibration.loop import Progress, Result
+from privcal.calibration.sketch.sketch import Sketch
 from privcal.cli.console import note, plural, show
-from privcal.cli.sketch_report import document, draw
-from privcal.cli.sketch_report import report as sketch_report
-from privcal.displays.calibration_page import calibration_page
-from privcal.documents import read_json
-from privcal.errors import InputError
-from privcal.plausible import FEWEST, REASONS
-from privcal.scores import Scores
-from privcal.totals import Total
+from privcal.cli.sketch_report import document, draw, in_tables
+from privcal.data.files import read_json
+from privcal.data.plausible import FEWEST, REASONS
+from privcal.data.scores import Scores
+from privcal.report import pages
+from privcal.report.result_pages import calibration_page
+from privcal.secure.round import Total
+from privcal.trusted.errors import InputError
 
 _STAGES = {"share": "answered", "check": "checked", "open": "opened"}
 """What so many have done in a stage of a secure sum."""
@@ -36,33 +39,46 @@ def step_text(method: str, step: Progress) -> str:
 
 
 def say_dropped(result: Result) -> None:
+    why: dict[str, list[str]] = {}
     for name, reason in result.dropped.items():
-        note(f"left out: {name} ({reason}: {REASONS.get(reason, 'it failed')})")
+        why.setdefault(reason, []).append(name)
+    for reason, names in why.items():
+        some = ", ".join(names) if len(names) < 4 else f"{len(names)} sources, such as {names[0]}"
+        note(f"left out: {some} ({reason}: {REASONS.get(reason, 'it failed')})")
 
 
 def save(result: Result, out: Path, sketch: Path | None) -> None:
-    """Write the map, and the sketch where one is wanted."""
-    _keep_older(out, result.campaign)
+    """Write the map, and the sketch where one is wanted; what was paid for before is kept."""
+    if (
+        (paid := paid_map(out)) is not None
+        and paid[1]
+        and not _same_map(read_json(out, "map"), result.map.to_dict())
+    ):
+        _keep(out, "map", *paid)
     result.map.save(out)
     if sketch is not None and result.sketch is not None:
+        with contextlib.suppress(InputError):  # nothing of ours is there
+            older = Sketch.load(sketch)
+            if older != result.sketch:
+                _keep(sketch, "sketch", older.releases[0].campaign, older.epsilon)
         result.sketch.save(sketch)
 
 
-def _keep_older(out: Path, campaign: str) -> None:
-    """A map of another campaign that lies where the new one goes was paid for: it is kept."""
-    try:
-        before = read_json(out, "map") if out.exists() else {}
-    except InputError:
-        return
-    facts = before.get("provenance") if isinstance(before, dict) else None
-    cost, by = (facts.get("epsilon_per_source"), facts.get("campaign")) if facts else (None, None)
-    if cost and by != campaign:
-        kept = out.with_name(f"{out.stem}-{by}{out.suffix}")
-        out.replace(kept)
-        note(f"the map that was there, which cost epsilon {cost:g} at each source, is now {kept}")
+def _same_map(older: Any, new: Any) -> bool:
+    """Whether these documents are one map, but for when and by which version it was made."""
+    made = dict.fromkeys(("created", "privcal"))
+    old, now = ({**m, "provenance": {**m["provenance"], **made}} for m in (older, new))
+    return bool(old == json.loads(json.dumps(now)))
 
 
-def report(
+def _keep(path: Path, what: str, campaign: str, cost: float) -> None:
+    """A result of another campaign that lies where the new one goes was paid for: it is kept."""
+    kept = kept_name(path, campaign)
+    path.replace(kept)
+    note(f"the {what} that was there, which cost epsilon {cost:g} at each source, is now {kept}")
+
+
+def show_result(
     result: Result,
     names: Sequence[str],
     public: Scores | None,
@@ -73,12 +89,19 @@ def report(
     unit: str,
     max_rows: int | None,
     as_json: bool,
+    free: bool,
+    again: str,
 ) -> None:
-    """Print the result, with what a sketch estimates; `max_rows` is None for local sources."""
+    """Print the result, with what a sketch estimates; `max_rows` is None for local sources.
+
+    `free`: it was paid for before; `again` says how to have it once more.
+    """
+    cost = f"epsilon {max(result.spent):g}"
+    paid = f"read again free of charge (it cost each {cost})" if free else f"each charged {cost}"
     parts: list[RenderableType] = [
         f"{result.method}: {result.map.describe()}, from {result.answered} of "
-        f"{plural(len(result.spent), 'source')}, each charged epsilon {max(result.spent):g}; "
-        f"map written to {out}"
+        f"{plural(len(result.spent), 'source')}, {paid}; map written to {out}",
+        _aside(f"This is campaign {result.campaign}: {again}."),
     ]
     if result.note and result.sketch is None:  # a sketch says it in words of its own, below
         parts.append(Text(f"{result.note[0].upper()}{result.note[1:]}."))
@@ -105,6 +128,7 @@ def report(
         "unchanged": result.unchanged,
         "out": str(out),
         "campaign": result.campaign,
+        "free": free,
         "spent": dict(zip(names, result.spent, strict=True)),
         "epsilon_alone": result.alone,
         "dropped": result.dropped,
@@ -123,12 +147,12 @@ def report(
     if result.sketch is not None:
         epsilon = result.sketch.epsilon
         evaluation = result.sketch.evaluate(public)
-        parts += sketch_report(evaluation, epsilon)
+        parts += in_tables(evaluation, epsilon)
         facts["evaluation"] = document(evaluation, epsilon)
         if sketch is not None:
             parts.append(f"sketch, to merge and read again: {sketch}")
             facts["sketch"] = str(sketch)
-        about = "Reliability" if result.sketch.query.event is None else "Risk"
+        about = result.sketch.about.curve.capitalize()
         parts += draw(plot, evaluation, f"{about} on the hidden rows", epsilon)
         if plot is not None:
             facts["plot"] = str(plot)

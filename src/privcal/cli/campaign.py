@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privcal import default, methods
+from privcal.calibration import default, methods
 from privcal.cli.calibrate import (
     MAX_SOURCES,
     CampaignName,
@@ -22,22 +22,23 @@ from privcal.cli.calibrate import (
     make_method,
 )
 from privcal.cli.console import plural, show
-from privcal.cli.options import Json, LeaveAlone, Unchanged
+from privcal.cli.options import Classes, Json, LeaveAlone, Unchanged, words
 from privcal.cli.systems import need_posix
-from privcal.errors import InputError
-from privcal.federation import need_flare
-from privcal.files import check_outputs
-from privcal.mail.post import MailCampaign, Unsigned, Waiting
-from privcal.privacy import approvals
-from privcal.privacy.epsilon import from_nano, to_nano
-from privcal.privacy.laws import NoiseLaw
-from privcal.question import check_campaign
-from privcal.sources import read_public
+from privcal.data.files import check_outputs
+from privcal.data.sources import read_public
+from privcal.data.wording import place_of
+from privcal.report.description import ASKER
+from privcal.secure.round import NoiseLaw
+from privcal.transport.federation import need_flare
+from privcal.transport.mail.post import MailCampaign, Unsigned, Waiting
+from privcal.trusted import approvals
+from privcal.trusted.epsilon import from_nano, to_nano
+from privcal.trusted.errors import InputError
+from privcal.trusted.question import check_campaign
 
 if TYPE_CHECKING:
-    from privcal.mail.post import Post
+    from privcal.transport.mail.post import Post
 
-ASKER = "a calibrator"
 SOURCES = 10
 
 MethodName = Annotated[
@@ -84,6 +85,7 @@ def new(
     ] = 1,
     public: PublicRows = None,
     event: Event = None,
+    classes: Classes = None,
     rows_per_source: RowsPerSource = None,
     unchanged: Unchanged = None,
     leave_alone: LeaveAlone = False,
@@ -103,7 +105,12 @@ def new(
     """
     check_files(method, public=public)
     clean = None if public is None else read_public(public)
-    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    names = words(classes) or (None if clean is None else clean.class_names)
+    flags = {
+        "event": place_of(event, names),
+        "rows_per_source": rows_per_source,
+        "unchanged": unchanged,
+    }
     chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
     if campaign is not None:
         check_campaign(campaign)
@@ -120,6 +127,7 @@ def new(
         "options": {k: v for k, v in chosen.options().items() if k != "public"},
         "public": None if public is None else str(public.resolve()),
         "model": model,
+        "class_names": None if names is None else list(names),
         "campaign": campaign,
         "asker": post.asker,
         "kit": None if kit is None else str(kit.resolve()),
@@ -162,7 +170,7 @@ def _post(
         raise InputError("a signed campaign names its model: give --model")
     need_posix()
     need_flare()
-    from privcal.mail.signed import Signed
+    from privcal.transport.mail.signed import Signed
 
     signed = Signed(kit, sites, days)
     return signed, signed.sites
@@ -197,7 +205,7 @@ def _report(
         f"{out}: question 1 of {first.rounds} of campaign {begun.name}, by {post.asker}; the campaign "
         f"costs epsilon {from_nano(total):g} at each source, and this question brings back "
         f"{plural(numbers, 'number')}",
-        f"digest of the questions: {digest}",
+        f"digest, which owners are shown too: {digest}",
         f"{whom}; each answers with: privcal source answer DATA {out.name} "
         f"{'--kit KIT ' if sites else ''}--out answer.json"
         + (", or unattended with: privcal site watch KIT FOLDER" if sites else ""),

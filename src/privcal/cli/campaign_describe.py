@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from privcal import default, pages
+from privcal.calibration import default
 from privcal.cli.calibrate import (
     Aggregation,
     Alone,
@@ -28,17 +29,27 @@ from privcal.cli.calibrate import (
     secure_options,
 )
 from privcal.cli.console import show
-from privcal.cli.options import Json, LeaveAlone, PageOut, Unchanged, check_page, options_given
-from privcal.description import Description, asked_of
-from privcal.description import describe as described
-from privcal.displays.description_page import description_page
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.mail import letters
-from privcal.privacy import approvals
-from privcal.privacy.epsilon import to_nano
-from privcal.question import check_asker, check_campaign
-from privcal.sources import read_public
+from privcal.cli.options import (
+    Classes,
+    Json,
+    LeaveAlone,
+    PageOut,
+    Unchanged,
+    check_page,
+    options_given,
+    words,
+)
+from privcal.data.files import check_outputs
+from privcal.data.sources import read_public
+from privcal.data.wording import place_of
+from privcal.report import pages
+from privcal.report.description import ASKER, Description
+from privcal.report.description import describe as described
+from privcal.report.owner_pages import description_page
+from privcal.transport.mail import letters
+from privcal.trusted.epsilon import to_nano
+from privcal.trusted.errors import InputError
+from privcal.trusted.question import check_asker, check_campaign
 
 
 def describe(
@@ -53,7 +64,7 @@ def describe(
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     model: Model = None,
-    asker: Annotated[str | None, typer.Option(help="Who will ask, as owners know them.")] = None,
+    asker: Annotated[str, typer.Option(help="Who will ask, as owners know them.")] = ASKER,
     campaign: CampaignName = None,
     sources: Annotated[
         int | None,
@@ -71,6 +82,7 @@ def describe(
     groups: Groups = 1,
     public: PublicRows = None,
     event: Event = None,
+    classes: Classes = None,
     rows_per_source: RowsPerSource = None,
     unchanged: Unchanged = None,
     leave_alone: LeaveAlone = False,
@@ -79,8 +91,8 @@ def describe(
 ) -> None:
     """What will leave each site, why that is acceptable, and what it costs: for approval.
 
-    Nothing is asked and nobody is charged. All owners compare the digest: the same facts give the
-    same digest on every machine, and any other fact another one.
+    Nothing is asked and nobody is charged. The digest is the one that the letter, and each owner's
+    terminal, will show: compare it. Ask under the campaign's name that is told here (--campaign).
 
     Examples:
 
@@ -101,10 +113,14 @@ def describe(
     method = method or default.METHOD
     check_files(method, public=public)
     clean = None if public is None else read_public(public)
-    flags = {"event": event, "rows_per_source": rows_per_source, "unchanged": unchanged}
+    names = words(classes) or (None if clean is None else clean.class_names)
+    flags = {
+        "event": place_of(event, names),
+        "rows_per_source": rows_per_source,
+        "unchanged": unchanged,
+    }
     chosen = make_method(method, option, clean, **flags, leave_alone=leave_alone or None)
-    if asker is not None:
-        check_asker(asker)
+    check_asker(asker)
     if campaign is not None:
         check_campaign(campaign)
     found = described(
@@ -120,7 +136,7 @@ def describe(
         purpose=purpose,
         contact=contact,
     )
-    _report(found, html, as_json)
+    _report(replace(found, class_names=names), html, as_json)
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -145,15 +161,7 @@ def _of_letter(
     except InputError as error:
         raise InputError(f"{path} cannot be used as question: {error}") from None
     return Description(
-        asked_of([(q.query, q.nano_epsilon) for q in letter.plan]),
-        rows_per_person,
-        model=letter.plan[0].model,
-        asker=letter.known_as,
-        campaign=letter.campaign,
-        purpose=purpose,
-        contact=contact,
-        question=letters.digest(document),
-        questions=approvals.digest(letter.known_as, letter.plan),
+        letter.known_as, letter.plan, rows_per_person, purpose=purpose, contact=contact
     )
 
 
@@ -169,10 +177,8 @@ def _parts(found: Description) -> list[Text]:
         ("What leaves each source", [*found.leaves(), found.stays()]),
         ("Why that is acceptable", found.acceptable()),
         ("What it costs", found.costs()),
-        ("Digest, to compare with the other owners", [found.spoken]),
+        (f"Digest of campaign {found.campaign}, which asker and owners compare", [found.digest]),
     ]
-    if found.questions is not None:
-        told.append(("Digest of the questions, as whoever asks was shown it", [found.questions]))
     parts = [Text(found.purpose)] if found.purpose else []
     for title, sentences in told:
         parts += [Text(title, style="bold"), *(Text(f"  {sentence}") for sentence in sentences)]

@@ -8,19 +8,37 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 
-from privcal.wording import plural as plural  # commands take it from here
+from privcal.cli.exits import plain
+from privcal.data.wording import plural as plural  # commands take it from here
 
-# No markup: names of files, sources and askers are shown as they are.
-stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+class _Plain(Console):
+    """Names of files, sources and askers as they are: no markup, and nothing that a terminal obeys.
+
+    A ledger that somebody forged may hold any text.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else plain(text), style, control)
+
+
+stderr = _Plain(stderr=True)
 
 
 def say(as_json: bool, *parts: RenderableType) -> None:
@@ -29,7 +47,7 @@ def say(as_json: bool, *parts: RenderableType) -> None:
     A plain string is never broken, so that a path in it can be copied; a `Text` is wrapped at the
     width of the terminal.
     """
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = _Plain()
     for part in () if as_json else parts:
         console.print(part, soft_wrap=isinstance(part, str))
 
@@ -38,7 +56,8 @@ def show(as_json: bool, document: Any, *parts: RenderableType) -> None:
     """Print a command's result: `parts` for a person and, with --json, `document` for a program."""
     say(as_json, *parts)
     if as_json:
-        print(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+        print(plain(text, lambda letter: json.dumps(letter)[1:-1]))
 
 
 def note(text: str) -> None:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from privcal.checks import whole
 from privcal.cli.console import note, progress_bar, show, stderr
 from privcal.cli.options import Device, Frost, Images, Json, Seed
 from privcal.cli.systems import need_torch
-from privcal.errors import InputError
-from privcal.files import check_outputs
+from privcal.data.files import check_outputs
+from privcal.trusted import records
+from privcal.trusted.checks import whole
+from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from privcal.images import ImageSet
-    from privcal.training.recipe import Recipe
-    from privcal.training.train import Step
+    from privcal.lab.images import ImageSet
+    from privcal.lab.training.train import Recipe, Step
 
 DRAWN = Path("drawn")
 """In the place of a folder of photographs: the images of frost that are drawn here."""
@@ -49,7 +49,7 @@ def fetch(
 
     `privcal data fetch frost`
     """
-    from privcal.images.fetch import fetch as get
+    from privcal.lab.images.fetch import fetch as get
 
     with stderr.status("starting") as status:
         folder = get(name, again=again, say=status.update)
@@ -90,9 +90,8 @@ def train(
     `privcal data train cifar100 --data cifar-100-python.tar.gz --out c100.pt`
     """
     need_torch()
-    from privcal.training.devices import choose_device
-    from privcal.training.recipe import read_recipe
-    from privcal.training.train import train as run
+    from privcal.lab.training.train import choose_device, read_recipe
+    from privcal.lab.training.train import train as run
 
     plan = read_recipe(recipe)
     plan = replace(
@@ -112,7 +111,7 @@ def train(
     accuracy = done.history[-1]["accuracy"]
     document = {
         "model": str(out),
-        "recipe": plan.to_dict(),
+        "recipe": records.facts(plan),
         "seconds": seconds,
         "accuracy": accuracy,
         "history": done.history,
@@ -126,7 +125,7 @@ def train(
 
 
 def _training_images(plan: Recipe, path: Path) -> tuple[ImageSet, ImageSet]:
-    from privcal.images import ImageFiles, open_images
+    from privcal.lab.images import ImageFiles, open_images
 
     with stderr.status("reading the images"):
         images, test = open_images(path, "train"), open_images(path, "test")
@@ -173,8 +172,8 @@ def sheet(
     need_torch()
     import torch
 
-    from privcal.corruptions.sheet import contact_sheet
-    from privcal.images import open_images
+    from privcal.lab.corruptions import contact_sheet
+    from privcal.lab.images import open_images
 
     check_outputs([out], [])
     whole("the number of images", images, 1, 10)
@@ -187,7 +186,7 @@ def sheet(
 
 def image_path(name: str, given: Path | None) -> Path:
     """The images of that name: those given, or else those that were fetched."""
-    from privcal.images.fetch import fetched_folder
+    from privcal.lab.images.fetch import fetched_folder
 
     if given is not None:
         return given
@@ -200,8 +199,8 @@ def image_path(name: str, given: Path | None) -> Path:
 
 def frost_images(given: Path | None) -> list[Tensor] | None:
     """Photographs of frost: those given, or else those that were fetched; None for drawn ones."""
-    from privcal.corruptions import read_frost
-    from privcal.images.fetch import fetched_folder
+    from privcal.lab.corruptions import read_frost
+    from privcal.lab.images.fetch import fetched_folder
 
     if given == DRAWN:
         return None

@@ -9,12 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from privcal.calibration.evaluation import evaluate
 from privcal.cli.console import show, table
 from privcal.cli.options import Json
-from privcal.evaluation import evaluate
-from privcal.simulate.archive import read_archive
-from privcal.study.paper.match import Differs, made_here, match_data
-from privcal.study.paper.reported import Reported
+from privcal.lab.study.paper import Differs, Reported, made_here, match_data
+from privcal.planning.simulate.archive import read_archive
 
 
 def check(

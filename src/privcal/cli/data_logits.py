@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privcal.checks import known, whole
 from privcal.cli.console import note, progress_bar, show, stderr
 from privcal.cli.data import frost_images, image_path
 from privcal.cli.options import Device, Frost, Images, Json, Seed
 from privcal.cli.systems import need_torch
-from privcal.errors import InputError
-from privcal.files import check_outputs
+from privcal.data.files import check_outputs
+from privcal.trusted.checks import known, whole
+from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
-    from privcal.images import ImageSet
-    from privcal.training.logits import Model
+    from privcal.lab.images import ImageSet
+    from privcal.lab.training.logits import Model
 
 
 def logits(
@@ -92,11 +92,11 @@ def logits(
     need_torch()
     import torch
 
-    from privcal.corruptions import CORRUPTIONS, corrupt
-    from privcal.images import open_corrupted
-    from privcal.simulate.archive import CLEAN
-    from privcal.training.devices import choose_device
-    from privcal.training.logits import ArchiveSpec, make_archive
+    from privcal.lab.corruptions import CORRUPTIONS, corrupt
+    from privcal.lab.images import open_corrupted
+    from privcal.lab.training.logits import ArchiveSpec, make_archive
+    from privcal.lab.training.train import choose_device
+    from privcal.planning.simulate.archive import CLEAN
 
     if corrupted is not None and frost is not None:
         raise InputError("--frost is for corruptions made here, not for those of --corrupted")
@@ -137,8 +137,8 @@ def logits(
 
 def _trained(path: Path, data: Path | None) -> tuple[Model, ImageSet]:
     """A network that privcal trained, and its test images."""
-    from privcal.images import open_images
-    from privcal.training.checkpoint import load_checkpoint
+    from privcal.lab.images import open_images
+    from privcal.lab.training.train import load_checkpoint
 
     try:
         checkpoint = load_checkpoint(path)
@@ -163,8 +163,8 @@ def _pretrained(
     std: list[float] | None,
 ) -> tuple[Model, ImageSet]:
     """A network trained elsewhere, for these test images."""
-    from privcal.images import open_images
-    from privcal.training.pretrained import load_pretrained
+    from privcal.lab.images import open_images
+    from privcal.lab.training.pretrained import load_pretrained
 
     with stderr.status("reading the images"):
         usual = "CIFAR-10" if network.startswith("wrn") else "ImageNet"

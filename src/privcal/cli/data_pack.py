@@ -9,9 +9,9 @@ import typer
 
 from privcal.cli.console import show
 from privcal.cli.options import Json
-from privcal.datasets.pack import pack as write
-from privcal.errors import InputError
-from privcal.files import check_outputs
+from privcal.data.datasets import pack as write
+from privcal.data.files import check_outputs
+from privcal.trusted.errors import InputError
 
 
 def pack(

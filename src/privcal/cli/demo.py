@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from privcal.calibration.maps import Map, TemperatureMap
 from privcal.cli.console import plural, progress_bar, show, table
 from privcal.cli.options import Json
-from privcal.demo import Demo, Row, run_demo
-from privcal.maps import Map, TemperatureMap
+from privcal.report.rehearsal import Row, run_demo
 
 
 def demo(
@@ -43,11 +43,11 @@ def demo(
             else:
                 bar.advance(task)
 
-        result = run_demo(shift, sources, samples, epsilon, seed, out, progress)
+        rows, test_rows = run_demo(shift, sources, samples, epsilon, seed, out, progress)
     files = {
-        "reliability diagrams": result.out / "reliability.png",
-        "maps": result.out / "maps",
-        "ledgers": result.out / "ledgers",
+        "reliability diagrams": out / "reliability.png",
+        "maps": out / "maps",
+        "ledgers": out / "ledgers",
     }
     document = {
         "shift": shift,
@@ -55,22 +55,28 @@ def demo(
         "samples": samples,
         "epsilon": epsilon,
         "seed": seed,
-        "test_rows": result.test_rows,
-        "methods": [_facts(row) for row in result.rows],
+        "test_rows": test_rows,
+        "methods": [_facts(row) for row in rows],
         "files": {what: str(path) for what, path in files.items()},
     }
     title = f"CIFAR-10-C {shift}: {plural(sources, 'source')} of {plural(samples, 'row')} each"
-    notes = [f"{row.method}: {row.map.note}" for row in result.rows if row.map.note]
+    notes = [f"{row.method}: {row.map.note}" for row in rows if row.map.note]
     lines = [*notes, *(f"{what}: {path}" for what, path in files.items())]
-    show(as_json, document, _table(title, result), *lines[:-1], f"{lines[-1]} (of this demo alone)")
+    show(
+        as_json,
+        document,
+        _table(title, rows, test_rows),
+        *lines[:-1],
+        f"{lines[-1]} (of this demo alone)",
+    )
 
 
-def _table(title: str, result: Demo) -> Table:
+def _table(title: str, rows: list[Row], test_rows: int) -> Table:
     results = table(
         ("method", "T", "ECE", "Brier", "AURC", "ε", "exact fit"),
         ("method",),
         narrow=True,
-        title=f"{title}\nmeasured on {result.test_rows:,} unseen rows, before → after",
+        title=f"{title}\nmeasured on {test_rows:,} unseen rows, before → after",
         caption="T: temperature. ECE: mean gap between confidence and accuracy. Brier: mean "
         "squared error of the confidence. AURC: mean error rate of the most confident rows, over "
         "all numbers of them (after). Lower is better; read all. ε: charged to each source. "
@@ -78,7 +84,7 @@ def _table(title: str, result: Demo) -> Table:
         "paper's). Exact fit: ECE and Brier when the same rows are used without noise, and any "
         "temperature from 0.05 to 20, which only public data like these allow.",
     )
-    for row in result.rows:
+    for row in rows:
         temperature = _temperature(row.map)
         results.add_row(
             row.method,

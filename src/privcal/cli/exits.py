@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
+from unicodedata import category
 
 import typer
 
 from privcal.cli.later import Group
-from privcal.errors import CalibrationError, InputError, Refused
+from privcal.trusted.errors import CalibrationError, InputError, Refused
 
 
 class Interrupted(BaseException):
@@ -23,7 +24,6 @@ class Interrupted(BaseException):
 
 # What an interrupt of a command leaves behind; of one that is not here, nothing at all.
 LEFT = {
-    "calibrate": "what was finished is on disk, and what was charged stays charged",
     "source": "what was finished is on disk, and what was charged stays charged",
     "site": "what was charged stays charged",
     "study": "what was finished is on disk, and the same command goes on",
@@ -96,5 +96,11 @@ def _interrupt() -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {plain(message)}", file=sys.stderr)
     sys.exit(code)
+
+
+def plain(text: str, instead: Callable[[str], str] = lambda _: "\ufffd") -> str:
+    """`text` without letters that a terminal obeys: those that move its cursor or turn the writing."""
+    obeyed = (a not in "\n\t" and category(a) in ("Cc", "Cf") for a in text)
+    return "".join(instead(a) if yes else a for a, yes in zip(text, obeyed, strict=True))

@@ -12,8 +12,8 @@ import typer
 from privcal.cli.console import note, plural, show, table
 from privcal.cli.federation_members import Kits
 from privcal.cli.options import Json
-from privcal.errors import InputError
-from privcal.federation import need_flare
+from privcal.transport.federation import need_flare
+from privcal.trusted.errors import InputError
 
 
 def init(
@@ -37,7 +37,7 @@ def init(
     Example: `privcal federation init project.toml --out kits`
     """
     need_flare()
-    from privcal.federation.authority.kits import init as make
+    from privcal.transport.federation.authority.kits import init as make
 
     made = make(project, out)
     kits = [str(folder) for folder in made]
@@ -58,8 +58,8 @@ def check(
     Example: `privcal federation check kits/hospital-1`
     """
     need_flare()
-    from privcal.federation.inspection import check as inspect
-    from privcal.federation.inspection import closed
+    from privcal.transport.federation.inspection import check as inspect
+    from privcal.transport.federation.inspection import closed
 
     findings = inspect(kit)
     columns = ("", "rule", "finding")
@@ -107,8 +107,8 @@ def roster(
     """
     need_flare()
     from privcal.cli.site_roster import lines_of
-    from privcal.federation.calibrator.roster import gather, pin
-    from privcal.federation.shared.roster import Card, stored_roster
+    from privcal.transport.federation.calibrator.roster import gather, pin
+    from privcal.transport.federation.shared.roster import Card, stored_roster
 
     cards = list(map(Card.load, card)) if card else gather(kit, note)
     changes = pin(kit, cards, rekeyed=new_keys or ())
@@ -129,7 +129,7 @@ def serve(
     Example: `privcal federation serve kits/fl.example.org`
     """
     need_flare()
-    from privcal.federation.shared.process import become
+    from privcal.transport.federation.shared.process import become
 
     become("server", kit)
 
@@ -157,8 +157,8 @@ def up(
     Examples: `privcal federation up kits`, `privcal federation up --demo`
     """
     need_flare()
-    from privcal.federation.one_machine import demo as example
-    from privcal.federation.one_machine import processes
+    from privcal.transport.federation.one_machine import demo as example
+    from privcal.transport.federation.one_machine import processes
 
     if demo == (kits is not None) or (folder is not None and not demo):
         raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
@@ -186,7 +186,7 @@ def down(kits: Kits = Path(), as_json: Json = False) -> None:
     Example: `privcal federation down kits`
     """
     need_flare()
-    from privcal.federation.one_machine import processes
+    from privcal.transport.federation.one_machine import processes
 
     count = processes.down(kits, note)
     sentence = f"{plural(count, 'process', 'es')} stopped" if count else "nothing was running"

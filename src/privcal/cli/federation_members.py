@@ -9,7 +9,7 @@ import typer
 
 from privcal.cli.console import show
 from privcal.cli.options import Json
-from privcal.federation import need_flare
+from privcal.transport.federation import need_flare
 
 Kits = Annotated[
     Path, typer.Argument(metavar="KITS", help="The folder that `privcal federation init` made.")
@@ -37,7 +37,7 @@ def add(
     Example: `privcal federation add kits --site hospital-9 --org hospital_9`
     """
     need_flare()
-    from privcal.federation.authority.kits import add as make
+    from privcal.transport.federation.authority.kits import add as make
 
     folder = make(kits, site=site, calibrator=calibrator, org=org, ca=ca)
     show(as_json, {"kit": str(folder)}, str(folder))
@@ -59,7 +59,7 @@ def renew(
     Example: `privcal federation renew kits hospital-1 --out renewed`
     """
     need_flare()
-    from privcal.federation.authority.kits import renew as make
+    from privcal.transport.federation.authority.kits import renew as make
 
     until = make(kits, name, out, ca=ca)
     show(
@@ -90,7 +90,7 @@ def revoke(
     `privcal federation revoke kits hospital-1 --old-keys`
     """
     need_flare()
-    from privcal.federation.authority.kits import revoke as make
+    from privcal.transport.federation.authority.kits import revoke as make
 
     path = make(kits, name, old_keys=old_keys, ca=ca)
     show(
@@ -113,7 +113,7 @@ def revocations(
     Example: `privcal federation revocations kits/hospital-1 revoked.json`
     """
     need_flare()
-    from privcal.federation.shared.revocations import install
+    from privcal.transport.federation.shared.revocations import install
 
     installed = install(kit, revoked)
     names, keys = sorted(installed.names), sorted(installed.keys)

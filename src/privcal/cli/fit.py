@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 import privcal
+from privcal.calibration.fit import fit_temperature
+from privcal.calibration.maps import TemperatureMap
 from privcal.cli.console import note, show
 from privcal.cli.options import Classes, Columns, Json, columns_of, words
-from privcal.files import check_outputs
-from privcal.fit import fit_temperature
-from privcal.maps import TemperatureMap
-from privcal.readers import read_scores
-from privcal.sources import warn_of_probabilities
+from privcal.data.files import check_outputs
+from privcal.data.readers import read_scores
+from privcal.data.sources import warn_of_exact_figures
+from privcal.data.wording import schema_of
 
 
 def fit(
@@ -35,13 +36,12 @@ def fit(
     """
     check_outputs([] if out is None else [out], [scores])
     data = read_scores(scores, columns=columns_of(columns), class_names=words(classes))
-    warn_of_probabilities(str(scores), data, note)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below
         fitted = fit_temperature(data, objective, bounds)  # type: ignore[arg-type]
     if out is not None:
         TemperatureMap(fitted.temperature, private=False).with_provenance(
-            method=f"exact fit by {objective}", classes=data.classes, privcal=privcal.__version__
+            method=f"exact fit by {objective}", **schema_of([data]), privcal=privcal.__version__
         ).save(out)
     if fitted.outside:
         note(f"note: {fitted.message}")
@@ -51,5 +51,6 @@ def fit(
         "value": fitted.value,
         "outside": fitted.outside,
         "private": False,
+        "has_ledger": warn_of_exact_figures(scores, note),
     }
     show(as_json, document, f"temperature {fitted.temperature:.6f}, {objective} {fitted.value:.6g}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from privcal.cli.console import note, show
-from privcal.cli.ledger_show import facts_of
+from privcal.cli.ledger_show import facts_of, warn_of_its_mark
 from privcal.cli.options import (
     Classes,
     Columns,
@@ -26,17 +26,20 @@ from privcal.cli.options import (
     columns_of,
     words,
 )
-from privcal.errors import InputError
-from privcal.files import check_outputs, replacing
-from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import balance, promise, written_off_in_words
-from privcal.privacy.opening import ledger_of
-from privcal.privacy.policy import Policy
-from privcal.sources import attach_data, create_ledgers
+from privcal.data.files import check_outputs, replacing
+from privcal.data.opening import ledger_of
+from privcal.data.sources import attach_data, create_ledgers
+from privcal.report.explain import balance, promise, written_off_in_words
+from privcal.trusted.epsilon import from_nano
+from privcal.trusted.errors import InputError
+from privcal.trusted.policy import Policy
 
 
 def create(
-    data: Annotated[Path, typer.Argument(help="The scores that it is for.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(help="The scores that it is for; each file gets a ledger of its own."),
+    ],
     person: Person = None,
     per_row: PerRow = False,
     policy: PolicyFile = None,
@@ -55,7 +58,7 @@ def create(
 ) -> None:
     """Make the ledger of some data, once: whom it protects, and the owner's rules.
 
-    Nothing is answered without one. Where a ledger at its place was lost, what that had spent is
+    Nothing is answered without one. Of several files all are checked before the first is made. Where a ledger at its place was lost, what that had spent is
     carried over.
 
     Examples:
@@ -63,6 +66,8 @@ def create(
     `privcal ledger create hospital.parquet --person patient_id --epsilon 2`
 
     `privcal ledger create hospital.npz --per-row --policy policy.toml --name "St. Anna"`
+
+    `privcal ledger create clinic-*.csv --person patient_id`
 
     `privcal ledger create icu.csv --source-column hospital --person person`
 
@@ -185,6 +190,7 @@ def attach(
         source_column=source_column,
         columns=columns_of(columns),
         class_names=words(classes),
+        tell=note,
     )
     document = {"ledgers": [facts_of(ledger) for ledger, _ in attached]}
     lines = [f"{more} is attached to {ledger.path}" for ledger, more in attached]
@@ -199,6 +205,9 @@ def reconcile(
     as_json: Json = False,
 ) -> None:
     """After a restore or a move to another machine: write off what the file does not know was spent.
+
+    A file that privcal did not write with the marks of this machine is taken at your word: look at it
+    with `privcal ledger show`, and say how much is missing with --write-off (0 if nothing is).
 
     Example: `privcal ledger reconcile hospital.npz.ledger`
     """
@@ -236,6 +245,7 @@ def export(
     else:
         with replacing(out) as part, part.open("w", encoding="utf-8") as written:
             written.writelines(lines)
+    warn_of_its_mark(ledger)
 
 
 def read_list(path: Path | None) -> list[str] | None:

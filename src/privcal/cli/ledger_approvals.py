@@ -9,23 +9,30 @@ import typer
 
 from privcal.cli.console import note, plural, say, show
 from privcal.cli.options import Json, LedgerFile, Whose, Yes
-from privcal.errors import InputError
-from privcal.privacy.approvals import Proposal
-from privcal.privacy.epsilon import Cost, from_nano
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.opening import ledger_of
+from privcal.data.ledger import Ledger
+from privcal.data.opening import ledger_of
+from privcal.trusted.approvals import Proposal
+from privcal.trusted.chain import APPROVED
+from privcal.trusted.epsilon import Cost, from_nano
+from privcal.trusted.errors import InputError
+
+AGAIN = (
+    "You approved this campaign before, but not what it asks now (or an older privcal did not record "
+    "the questions): compare the digest again."
+)
 
 
 def waiting(file: LedgerFile, as_json: Json = False) -> None:
     """The campaigns that wait for your approval: who asks what, for how much.
 
-    Only where the policy says `approve = true`. The digest is over the questions; whoever asks can
-    tell you theirs.
+    Only where the policy says `approve = true`. The digest is the one on the page for approval and in
+    the letter; the asker can read you theirs.
 
     Example: `privcal ledger waiting hospital.npz.ledger`
     """
-    campaigns = ledger_of(file).waiting()
-    lines = [line for terms, since in campaigns for line in (*_asks(terms, since), "")]
+    ledger = ledger_of(file)
+    campaigns = ledger.waiting()
+    lines = [line for terms, since in campaigns for line in (*_asks(ledger, terms, since), "")]
     lines.append(
         f"approve one with: privcal ledger approve {file} CAMPAIGN"
         if campaigns
@@ -74,9 +81,10 @@ def approve_campaign(
         names = ", ".join(terms.asker for terms, _ in matching)
         raise InputError(f"{names} all have a campaign {campaign!r}: say whose with --asker")
     [(terms, since)] = matching
-    say(as_json, *_asks(terms, since))
+    asks = _asks(ledger, terms, since)
+    say(as_json, *asks)
     if as_json and not yes:  # whoever is asked must see what
-        note("\n".join(_asks(terms, since)))
+        note("\n".join(asks))
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("there is nobody to ask here; say --yes to approve it")
@@ -88,8 +96,10 @@ def approve_campaign(
     return True
 
 
-def _asks(terms: Proposal, since: str) -> list[str]:
+def _asks(ledger: Ledger, terms: Proposal, since: str) -> list[str]:
     """What a campaign wants, for its owner to read."""
+    approved = [Proposal.of(each.what) for each in ledger.entries() if each.kind == APPROVED]
+    again = any((old.asker, old.campaign) == (terms.asker, terms.campaign) for old in approved)
     model = "a model that it does not name" if terms.model is None else f"model {terms.model}"
     return [
         f"Campaign {terms.campaign} of {terms.asker}, waiting since {since}",
@@ -97,7 +107,8 @@ def _asks(terms: Proposal, since: str) -> list[str]:
         f"for epsilon {from_nano(terms.nano):g} in all"
         + ("." if terms.alone is None else ", in secure sums: against everybody else together"),
         *([] if terms.alone is None else [f"at most epsilon {_alone(terms):g}."]),
-        f"Digest of the questions: {terms.digest}",
+        f"Digest (the asker and the approval page show the same one): {terms.digest}",
+        *([AGAIN] if again else []),
     ]
 
 

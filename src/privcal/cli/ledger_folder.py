@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from privcal.cli.console import plural, show, table
-from privcal.errors import InputError, Refused
-from privcal.privacy.explain import budget_of
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.opening import Data, ledger_path, notes_of
-from privcal.readers import ENDINGS, outputs_file
+from privcal.data.ledger import Ledger
+from privcal.data.opening import ledger_path, notes_of
+from privcal.data.place import Data
+from privcal.data.tables import ENDINGS, outputs_file
+from privcal.report.explain import budget_of
+from privcal.trusted.errors import InputError, Refused
 
 
 def ledgers_in(file: Path) -> list[Path]:

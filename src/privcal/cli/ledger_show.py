@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich import box
 from rich.table import Table
 
-from privcal import pages
 from privcal.cli.console import note, show
 from privcal.cli.ledger_folder import ledgers_in, show_ledgers
 from privcal.cli.options import Json, LedgerFile, PageOut, check_page
-from privcal.displays.ledger_page import ledger_page
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.privacy.accounts import person_hash
-from privcal.privacy.chain import Entry
-from privcal.privacy.epsilon import from_nano
-from privcal.privacy.explain import balance, budget_of, flat, promise, written_off_in_words
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.opening import Data, ledger_of
-from privcal.registry import entry_of, save_entry
+from privcal.data.files import check_outputs
+from privcal.data.ledger import Entry, Ledger
+from privcal.data.opening import ledger_of
+from privcal.data.place import Data
+from privcal.report import pages
+from privcal.report.explain import balance, budget_of, flat, promise, written_off_in_words
+from privcal.report.owner_pages import ledger_page
+from privcal.trusted.accounts import person_hash
+from privcal.trusted.epsilon import from_nano
+from privcal.trusted.errors import InputError
 
 
 def show_ledger(
     file: LedgerFile,
     html: PageOut = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option(help="A draft of an entry for a public registry of deployments (.yaml)."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """What left, when, to whom, at what cost, and what remains.
@@ -44,22 +37,18 @@ def show_ledger(
 
     `privcal ledger show hospital.npz.ledger`
 
-    `privcal ledger show hospital.npz.ledger --html ledger.html --registry entry.yaml`
+    `privcal ledger show hospital.npz.ledger --html ledger.html`
 
     `privcal ledger show icu.csv`
     """
     check_page(html)
-    if registry is not None and registry.suffix.lower() not in (".yaml", ".yml"):
-        raise InputError(f"{registry}: an entry for a registry must end in .yaml")
-    check_outputs([html, registry], [file])
+    check_outputs([html], [file])
     if several := ledgers_in(file):
-        if html is not None or registry is not None:
-            raise InputError(f"{file} has several ledgers; a page or an entry is of one: name it")
+        if html is not None:
+            raise InputError(f"{file} has several ledgers, and a page is of one: name it")
         show_ledgers(file, several, as_json)
         return
     ledger = ledger_of(file)
-    if registry is not None:
-        save_entry(registry, entry_of(ledger))
     if html is not None:
         pages.save(html, ledger_page(ledger))
     entries = [entry for entry in ledger.entries() if entry.kind != "persons"]
@@ -79,8 +68,7 @@ def show_ledger(
     ]
     if waiting:
         lines.append(f"waiting for your approval: {waiting} (privcal ledger waiting {file})")
-    if not ledger.in_step:
-        _warn(behind)
+    warn_of_its_mark(ledger)
     document = {
         **facts,
         "persons": persons,
@@ -100,23 +88,13 @@ def show_ledger(
     }
     if html is not None:
         lines.append(f"page: {html}")
-    if registry is not None:
-        lines.append(
-            f"entry for a registry, to be read and filled in before it is sent: {registry}"
-        )
     show(as_json, document, _table(str(ledger.path), entries), *lines)
 
 
-def _warn(behind: int | None) -> None:
-    state = "is behind, or another copy of, what its high-water mark says"
-    if behind is None:
-        state = "has no high-water mark on this machine"
-    elif behind:
-        state = (
-            f"is behind its high-water mark by epsilon {from_nano(behind):g}: it was restored from "
-            "an old copy"
-        )
-    note(f"warning: this ledger {state}; its source refuses until you run privcal ledger reconcile")
+def warn_of_its_mark(ledger: Ledger) -> None:
+    """Tell the owner of a ledger that is not what its mark says: it would not answer."""
+    if trouble := ledger.trouble:
+        note(f"warning: {trouble}")
 
 
 def _table(title: str, entries: Sequence[Entry]) -> Table:
@@ -153,7 +131,14 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 
 def _readable(entry: Entry) -> str:
-    """What an entry is about, as a person would say it."""
+    """What an entry is about, as a person would say it; one that privcal did not write, as it is."""
+    try:
+        return _in_words(entry)
+    except (ValueError, TypeError, LookupError, InputError):
+        return entry.what
+
+
+def _in_words(entry: Entry) -> str:
     if entry.asked:
         facts = entry.query
         parts = [facts.pop("kind")]
@@ -204,7 +189,7 @@ def _persons(ledger: Ledger) -> dict[str, int] | None:
     policy = ledger.policy
     if policy.budget != "person":
         return None
-    secret = ledger.secret
+    facts, secret = ledger.facts, ledger.secret
     known = {who: spent for spent, persons in ledger.persons() for who in persons}
     for data in map(Data.noted, ledger.notes()):
         try:
@@ -212,5 +197,5 @@ def _persons(ledger: Ledger) -> dict[str, int] | None:
         except InputError:
             continue
         for who in set([] if scores.person is None else scores.person) - {""}:
-            known.setdefault(person_hash(who, secret), ledger.nano_written_off)
+            known.setdefault(person_hash(facts.person(who), secret), ledger.nano_written_off)
     return {"left": sum(spent < policy.nano_total for spent in known.values()), "all": len(known)}

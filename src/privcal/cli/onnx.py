@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from privcal.calibration.maps import Map, load_map
 from privcal.cli.console import note, show
 from privcal.cli.options import Json
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.maps import Map, load_map
+from privcal.data.files import check_outputs
+from privcal.trusted.errors import InputError
 
 
 def onnx(
@@ -31,7 +31,7 @@ def onnx(
         typer.Option(
             "--as",
             metavar="logits|probabilities",
-            help="What the scores are. A model's own are found where its graph leaves no doubt; a map "
+            help="What the scores are. For a model, needed where its last operator leaves that open; a map "
             "alone takes logits where nothing is said.",
         ),
     ] = None,
@@ -73,13 +73,13 @@ def onnx(
             "--classes, --column and --precision are for a map alone, without --append"
         )
     check_outputs([out], [map, append])
-    from privcal import onnx as files
+    from privcal.adapters import onnx as files
 
     loaded = load_map(map)
     if append is None:
         model = files.export(
             loaded,
-            kind=holds or "logits",  # type: ignore[arg-type]
+            kind=holds,  # type: ignore[arg-type]
             classes=classes,
             column=column,
             precision=precision,  # type: ignore[arg-type]
@@ -102,8 +102,7 @@ def onnx(
 
 def _check_model(map: Map, file: Path) -> None:
     """Refuse another file than that of the model whose scores the map was made of, where it says so."""
-    from privcal.scoring import model_name
+    from privcal.data.scoring import model_name
 
-    named = map.model
-    if named and named.startswith("sha256:") and file.is_file() and model_name(file) != named:
-        raise InputError(f"this map is of the model file {named}, and {file} is another one")
+    if (map.model or "").startswith("sha256:") and file.is_file():
+        map.check_model(model_name(file))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 MapOut = Annotated[Path, typer.Option(help="Where to write the map (JSON).")]

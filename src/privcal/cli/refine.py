@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from privcal.calibration.maps import load_map, percent
+from privcal.calibration.refinement import refine as refined_by
 from privcal.cli.console import plural, show
 from privcal.cli.options import Classes, Columns, Json, columns_of, words
-from privcal.files import check_outputs
-from privcal.maps import load_map, percent
-from privcal.readers import read_scores
-from privcal.refinement import refine as refined_by
+from privcal.data.files import check_outputs
+from privcal.data.readers import read_scores
 
 
 def refine(

@@ -10,18 +10,26 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from privcal import default
-from privcal.calibrate import Result
+from privcal.calibration import default
+from privcal.calibration.loop import Result
+from privcal.calibration.methods.base import Method
+from privcal.calibration.sketch.evaluation import PrivateEvaluation
 from privcal.cli.calibrate_report import say_dropped
 from privcal.cli.console import counting, plural, show, table
 from privcal.cli.sketch_report import draw
-from privcal.methods.base import Method
-from privcal.privacy.epsilon import as_odds
-from privcal.privacy.policy import Policy
-from privcal.rehearsal import DRAWS, REHEARSAL, Error, Rehearsal, Rehearsed, check_open, rehearse
-from privcal.scores import Scores
-from privcal.sketch.evaluation import PrivateEvaluation
-from privcal.sources import read_sources_of
+from privcal.data.scores import Scores
+from privcal.data.sources import read_sources_of
+from privcal.data.wording import as_odds
+from privcal.report.rehearsal import (
+    DRAWS,
+    REHEARSAL,
+    Error,
+    Rehearsal,
+    Rehearsed,
+    check_open,
+    rehearse,
+)
+from privcal.trusted.policy import Policy
 
 WHAT = (
     f"{REHEARSAL}: the rows were looked at; no ledger was touched, nobody was charged, and no map "
@@ -41,7 +49,7 @@ def run(
     ledger_dir: Path | None,
     person: str | None,
     layout: dict[str, Any],
-    min_sources: int,
+    min_sources: int | None,
     asker: str,
     public: Scores | None,
     named: bool,
@@ -76,7 +84,7 @@ def run(
         Text(WHAT, style="bold"),
         Text(_cost(rehearsal, epsilon)),
         *([] if why is None else [Text(why)]),
-        _table(rehearsal, event),
+        _table(rehearsal),
         *(Text(f"{name} cannot run here: {reason}") for name, reason in rehearsal.refused.items()),
         *lines,
     ]
@@ -93,13 +101,13 @@ def _cost(rehearsal: Rehearsal, epsilon: float) -> str:
     )
 
 
-def _table(rehearsal: Rehearsal, event: int | None) -> Table:
-    about = "confidence" if event is None else f"risk of class {event}"
+def _table(rehearsal: Rehearsal) -> Table:
+    about = rehearsal.result.map.about
     filled = table(
         ("method", "ECE", "lowest–highest", "Brier", "ε", "no noise: ECE", "Brier"),
         ("method",),
         narrow=True,
-        title=f"{REHEARSAL}: error of the {about}, measured on the same {rehearsal.rows:,} rows",
+        title=f"{REHEARSAL}: error of the {about.claim}{about.of_class}, measured on the same {rehearsal.rows:,} rows",
         caption=f"Means over {DRAWS} draws of the noise, and the lowest and highest ECE among them. "
         "ECE: mean gap between confidence and truth. Brier: mean squared error. Lower is better; read "
         "both. No noise: what the same rows give without privacy, fitted and measured on them.",
@@ -144,7 +152,7 @@ def _of_the_sketch(
                 f"{rehearsal.methods[0].errors[0].ece:.3f}."
             )
         )
-    title = f"{REHEARSAL}: {'reliability' if isinstance(told, PrivateEvaluation) else 'risk'} on the rows"
+    title = f"{REHEARSAL}: {told.about.curve} on the rows"
     lines += draw(plot, told, title, epsilon)
     facts = {"told": told.to_dict(), "plot": None if plot is None else str(plot)}
     return lines, facts

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privcal.application import rows_of
-from privcal.checks import one_of
+from privcal.calibration.application import rows_of
 from privcal.cli.console import note, plural, progress_bar, show
 from privcal.cli.options import Json, PerRow, Person, words
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.privacy import opening
-from privcal.privacy.opening import Data
-from privcal.tables import ending
+from privcal.data import opening
+from privcal.data.files import check_outputs
+from privcal.data.place import Data
+from privcal.data.tables import ending
+from privcal.trusted.checks import one_of
+from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
-    from privcal.scoring import Model, Setup
+    from privcal.data.scoring import Model, Setup
 
 Features = Annotated[
     str | None,
@@ -87,7 +87,7 @@ def score(
     Example: `privcal score model.onnx visits.parquet --label died --person patient_id
     --out scores.parquet`
     """
-    from privcal.scoring.run import score_table
+    from privcal.data.scoring.run import score_table
 
     outs = _outs(tables, out)
     check_outputs(outs, [model, *tables])
@@ -113,11 +113,11 @@ def score(
                 skip_malformed=skip_malformed,
                 progress=lambda done, task=task, bar=bar: bar.update(task, completed=done),  # type: ignore[misc]
             )
-        if opening.notes_of(Data.at(table)):
+        if notes := opening.notes_of(Data.at(table)):
             note(
                 f"note: {table} has a ledger, and its scores are about the same people: before anybody "
                 f"asks them, run privcal ledger attach {table} {file}"
-                + ("" if person is None else " --person person")
+                + ("" if None in (person, notes[0].person) else " --person person")
             )
         written.append({"table": str(table), "out": str(file), "rows": rows, "left_out": left})
     _report(opened, written, as_json)
@@ -132,7 +132,7 @@ def setup_of(
     missing: bool,
 ) -> Setup | None:
     """How a table goes through a model, as options say it; None where they say nothing."""
-    from privcal.scoring import Setup
+    from privcal.data.scoring import Setup
 
     columns, names = (
         None if text is None else tuple(words(text) or ()) for text in (features, classes)

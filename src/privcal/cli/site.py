@@ -12,17 +12,18 @@ from rich.table import Table
 
 from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
+from privcal.cli.ledger_show import warn_of_its_mark
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
 from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
-from privcal.errors import InputError
-from privcal.federation import need_flare
-from privcal.privacy.explain import balance, budget_of, promise
+from privcal.report.explain import balance, budget_of, promise
+from privcal.transport.federation import need_flare
+from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
-    from privcal.federation.site.settings import Population, Scoring
-    from privcal.privacy.ledger import Ledger
-    from privcal.privacy.policy import Policy
-    from privcal.scoring import Setup
+    from privcal.data.ledger import Ledger
+    from privcal.data.scoring import Setup
+    from privcal.transport.federation.site.settings import Population, Scoring
+    from privcal.trusted.policy import Policy
 
 
 DataFile = Annotated[
@@ -101,8 +102,8 @@ def init(
     `privcal site init kits/hospital-1 --model-file model.onnx --table visits.parquet --label died
     --person patient_id --epsilon 2`
     """
-    from privcal.federation.site.settings import SETTINGS
-    from privcal.federation.site.settings import init as make
+    from privcal.transport.federation.site.settings import SETTINGS
+    from privcal.transport.federation.site.setup import init as make
 
     said = setup_of(label, features, classes, output, kind, missing)
     rows, scoring = _rows(data, model_file, table, model, said, attach_to)
@@ -162,7 +163,7 @@ def _rows(
         raise InputError("give the site's scores with --data; or --model-file, --table and --label")
     if model is not None:
         raise InputError("a model file has its digest as its name: leave --model out")
-    from privcal.federation.site.settings import Scoring
+    from privcal.transport.federation.site.settings import Scoring
 
     return table, Scoring(model_file, setup)
 
@@ -199,7 +200,7 @@ def add(
 
     `privcal site add kits/hospital-1 --model-file v5.onnx --table visits.parquet --label died`
     """
-    from privcal.federation.site.settings import add as make
+    from privcal.transport.federation.site.setup import add as make
 
     said = setup_of(label, features, classes, output, kind, missing)
     rows, scoring = _rows(data, model_file, table, model, said, attach_to)
@@ -232,8 +233,8 @@ def _scoring(scoring: Scoring | None) -> Iterator[Callable[[int], None]]:
 
 def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any) -> Policy | None:
     """The policy that was given, in a file or by flags; None if there was none."""
-    from privcal.privacy.policy import Policy
-    from privcal.sources import check_unit
+    from privcal.data.sources import check_unit
+    from privcal.trusted.policy import Policy
 
     given = {name: value for name, value in flags.items() if value is not None}
     if policy is None and not given:
@@ -251,8 +252,8 @@ def run(folder: SiteFolder) -> None:
 
     Example: `privcal site run kits/hospital-1`
     """
-    from privcal.federation.shared.process import become
-    from privcal.federation.site.settings import Site
+    from privcal.transport.federation.shared.process import become
+    from privcal.transport.federation.site.settings import Site
 
     need_flare()
     Site.load(folder)  # say what is missing here rather than in a log
@@ -264,7 +265,7 @@ def health(folder: SiteFolder, as_json: Json = False) -> None:
 
     Example: `privcal site health kits/hospital-1`
     """
-    from privcal.federation.site.health import look
+    from privcal.transport.federation.site.health import look
 
     signs = look(folder)
     columns = ("", "what", "finding")
@@ -290,8 +291,8 @@ def approve(
 
     Example: `privcal site approve kits/hospital-1 spring-2026`
     """
-    from privcal.federation.site.settings import Site
-    from privcal.privacy.ledger import Ledger
+    from privcal.data.ledger import Ledger
+    from privcal.transport.federation.site.settings import Site
 
     ledgers = {population.ledger for population in Site.load(folder).populations}
     waiting = [
@@ -316,9 +317,9 @@ def status(folder: SiteFolder, as_json: Json = False) -> None:
 
     Example: `privcal site status kits/hospital-1`
     """
-    from privcal.federation.shared.certificates import expiry
-    from privcal.federation.site.health import ago, last_status
-    from privcal.federation.site.settings import Site
+    from privcal.transport.federation.shared.certificates import expiry
+    from privcal.transport.federation.site.health import ago, last_status, refused
+    from privcal.transport.federation.site.settings import Site
 
     site = Site.load(folder)
     process = last_status(folder)
@@ -333,12 +334,15 @@ def status(folder: SiteFolder, as_json: Json = False) -> None:
         f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
     )
     say(as_json, running)
+    if process:
+        say(as_json, refused(process))
     populations = [_show_population(p, site.name, as_json) for p in site.populations]
-    show(as_json, {"running": bool(process), "populations": populations})
+    counts = process.get("refused", {})
+    show(as_json, {"running": bool(process), "refused": counts, "populations": populations})
 
 
 def _show_population(population: Population, name: str, as_json: bool) -> dict[str, Any]:
-    from privcal.privacy.ledger import Ledger
+    from privcal.data.ledger import Ledger
 
     ledger = Ledger(population.ledger)
     policy, facts = ledger.policy, budget_of(ledger)
@@ -346,13 +350,9 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
     if facts["remains"] is not None:
         say(as_json, *balance(facts))
     say(as_json, *promise(policy, ledger.unit))
-    if not ledger.in_step:
-        note(
-            "warning: the ledger is not what its high-water mark says; this site refuses until you "
-            f"run privcal ledger reconcile {population.ledger}"
-        )
+    warn_of_its_mark(ledger)
     if population.scoring is not None:
-        from privcal.scoring.rows import check_model_file
+        from privcal.data.scoring.rows import check_model_file
 
         try:
             check_model_file(population.scoring.model_file, population.model or "")
@@ -386,7 +386,7 @@ def _show_population(population: Population, name: str, as_json: bool) -> dict[s
 
 def _campaigns(ledger: Ledger) -> list[dict[str, Any]]:
     """What each campaign of each asker asked and spent."""
-    from privcal.privacy.epsilon import from_nano, to_nano
+    from privcal.trusted.epsilon import from_nano, to_nano
 
     nanos: dict[tuple[str, str], list[int]] = {}
     for entry in ledger.entries():

@@ -10,10 +10,10 @@ import typer
 
 from privcal.cli.console import show, table
 from privcal.cli.options import Json, SiteFolder
-from privcal.errors import InputError, Refused
+from privcal.trusted.errors import InputError, Refused
 
 if TYPE_CHECKING:
-    from privcal.federation.shared.roster import Changes, Roster
+    from privcal.transport.federation.shared.roster import Changes, Roster
 
 
 def show_roster(
@@ -28,7 +28,7 @@ def show_roster(
 
     Example: `privcal site roster show kits/hospital-1`
     """
-    from privcal.federation.shared.roster import stored_roster
+    from privcal.transport.federation.shared.roster import stored_roster
 
     roster = stored_roster(folder)
     if not roster.cards:
@@ -59,8 +59,8 @@ def accept(
 
     Example: `privcal site roster accept kits/hospital-1 roster.json`
     """
-    from privcal.federation.shared.roster import stored_roster
-    from privcal.federation.site.roster import accept as take
+    from privcal.transport.federation.shared.roster import stored_roster
+    from privcal.transport.federation.site.roster import accept as take
 
     changes = take(folder, roster)
     accepted = stored_roster(folder)
@@ -87,9 +87,9 @@ def rotate(folder: SiteFolder, as_json: Json = False) -> None:
 
     Example: `privcal site keys rotate kits/hospital-1`
     """
-    from privcal.federation.site.keys import rotate as renew
-    from privcal.federation.site.roster import own_card
-    from privcal.federation.site.settings import Site
+    from privcal.transport.federation.site.keys import rotate as renew
+    from privcal.transport.federation.site.roster import own_card
+    from privcal.transport.federation.site.settings import Site
 
     renew(folder)
     with suppress(InputError, Refused):  # not set up yet, or a ledger is missing: later, then
@@ -108,7 +108,7 @@ def destroy(folder: SiteFolder, as_json: Json = False) -> None:
 
     Example: `privcal site keys destroy kits/hospital-1`
     """
-    from privcal.federation.site.keys import destroy as remove
+    from privcal.transport.federation.site.keys import destroy as remove
 
     remove(folder)
     show(as_json, {"destroyed": str(folder)}, f"the keys of {folder} are destroyed")

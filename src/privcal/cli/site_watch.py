@@ -10,9 +10,9 @@ import typer
 
 from privcal.cli.console import plural, say, show
 from privcal.cli.options import Json, SiteFolder
-from privcal.errors import InputError
-from privcal.federation import need_flare
-from privcal.files import check_outputs, replacing
+from privcal.data.files import check_outputs, replacing
+from privcal.transport.federation import need_flare
+from privcal.trusted.errors import InputError
 
 
 def watch(
@@ -40,8 +40,8 @@ def watch(
     Example: `privcal site watch kits/hospital-1 /srv/shared/questions`
     """
     need_flare()
-    from privcal.federation.site.settings import Site
-    from privcal.mail.watch import watch as begin
+    from privcal.transport.federation.site.settings import Site
+    from privcal.transport.mail.watch import watch as begin
 
     Site.load(folder)  # say what is missing before anything is read
     lines: list[str] = []
@@ -70,7 +70,7 @@ def card(
     Example: `privcal site card kits/hospital-1 --out hospital-1.card.json`
     """
     need_flare()
-    from privcal.federation.site.roster import own_card
+    from privcal.transport.federation.site.roster import own_card
 
     check_outputs([out], [])
     made = own_card(folder)

@@ -12,7 +12,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from privcal import pages
+from privcal.calibration.sketch.answers import SketchAnswer, SketchTotal
+from privcal.calibration.sketch.sketch import Sketch
+from privcal.calibration.sketch.sketch import merge as merge_sketches
 from privcal.cli.console import plural, show, table
 from privcal.cli.options import (
     Json,
@@ -25,18 +27,16 @@ from privcal.cli.options import (
     Unchanged,
     check_page,
 )
-from privcal.cli.sketch_report import document, draw, report
-from privcal.displays.sketch_page import sketch_page
-from privcal.errors import InputError
-from privcal.files import check_outputs
-from privcal.notebook import some
-from privcal.plots import check_picture
-from privcal.privacy.epsilon import from_nano
-from privcal.queries import Hats
-from privcal.readers import read_scores
-from privcal.sketch.answers import SketchAnswer, SketchTotal
-from privcal.sketch.sketch import Sketch
-from privcal.sketch.sketch import merge as merge_sketches
+from privcal.cli.sketch_report import document, draw, in_tables
+from privcal.data.files import check_outputs
+from privcal.data.html import some
+from privcal.data.sources import read_public
+from privcal.data.wording import asks
+from privcal.report import pages
+from privcal.report.plots import check_picture
+from privcal.report.result_pages import sketch_page
+from privcal.trusted.epsilon import from_nano
+from privcal.trusted.errors import InputError
 
 
 def merge(
@@ -85,7 +85,7 @@ def show_sketch(
     check_outputs([html], [file, public])
     sketch = Sketch.load(file)
     if html is not None:
-        clean = None if public is None else read_scores(public)
+        clean = None if public is None else read_public(public)
         readable = clean is not None or sketch.query.temperature == 1.0
         pages.save(
             html, sketch_page(sketch, sketch.evaluate(clean) if readable else None, file.name)
@@ -105,11 +105,11 @@ def show_sketch(
         "totals": totals,
         "spent": sketch.spent,
         "alone": sketch.alone,
-        "noisy_totals": dict(zip(_halves(sketch.query), (wrong, right), strict=True)),
+        "noisy_totals": dict(zip(sketch.halves, (wrong, right), strict=True)),
         "noise_deviation": deviation,
     }
-    question = f"asks {sketch.query.describe()}; model: {sketch.model or 'not said'}"
-    noisy = _noisy(sketch.query, wrong, right, deviation)
+    question = f"asks {asks(sketch.query, sketch.schema.get('class_names'))}; model: {sketch.model or 'not said'}"
+    noisy = _noisy(sketch, wrong, right, deviation)
     written = [] if html is None else [f"page: {html}"]
     title = Text(str(file), style="bold")
     listed = *_answers_table(answers), *_totals_tables(totals)
@@ -140,13 +140,13 @@ def fit(
     check_picture(plot)
     sketch = Sketch.load(file)
     fitted = sketch.fit(
-        None if public is None else read_scores(public),
+        None if public is None else read_public(public),
         unchanged=unchanged,
         leave_alone=leave_alone,
     )
     evaluation = fitted.evaluate()
     fitted.map.save(out)
-    parts = report(evaluation, sketch.epsilon)
+    parts = in_tables(evaluation, sketch.epsilon)
     parts += draw(plot, evaluation, file.name, sketch.epsilon)
     facts = {
         "out": str(out),
@@ -237,22 +237,15 @@ def _median(groups: int) -> str:
     return "" if groups == 1 else f" Of {groups} groups, the median counts."
 
 
-def _halves(query: Hats) -> tuple[str, str]:
-    """What the rows in the two halves of an answer are."""
-    event = query.event
-    return ("wrong", "right") if event is None else ("other classes", f"class {event}")
-
-
-def _noisy(query: Hats, wrong: list[float], right: list[float], deviation: float) -> Table:
-    own = "confidence" if query.event is None else "risk"
+def _noisy(sketch: Sketch, wrong: list[float], right: list[float], deviation: float) -> Table:
     noisy = table(
-        ("score (log-odds)", own, *_halves(query)),
+        ("score (log-odds)", sketch.about.claim, *sketch.halves),
         (),
         title="Noisy totals around each score: not counts",
         caption=f"Each number has noise of standard deviation {deviation:.3g}, and may be negative.",
     )
     places = 1 - math.floor(math.log10(deviation))  # more digits would be noise alone
-    for knot, *totals in zip(query.knots, wrong, right, strict=True):
+    for knot, *totals in zip(sketch.query.knots, wrong, right, strict=True):
         rounded = (f"{round(total, places):,.{max(places, 0)}f}" for total in totals)
         noisy.add_row(f"{knot:g}", f"{1 / (1 + math.exp(-knot)):.3g}", *rounded)
     return noisy

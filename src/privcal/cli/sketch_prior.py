@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from privcal.cli.console import show
 from privcal.cli.options import Json, MapOut, Public
-from privcal.files import check_outputs
-from privcal.readers import read_scores
-from privcal.simulate.answers import prior_map
+from privcal.data.files import check_outputs
+from privcal.data.sources import read_public
+from privcal.planning.simulate.answers import prior_map
 from privcal.version import __version__
 
 
@@ -23,7 +23,7 @@ def prior(out: MapOut, public: Public = None, as_json: Json = False) -> None:
     `privcal sketch prior --public clean.npz --out map.json`
     """
     check_outputs([out], [public])
-    rows = None if public is None else read_scores(public)
+    rows = None if public is None else read_public(public)
     facts = {"method": "sketch, before any answer", "epsilon_per_source": 0.0}
     map = prior_map(rows).with_provenance(**facts, sources=0, privcal=__version__)
     map.save(out)

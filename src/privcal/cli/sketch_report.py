@@ -8,49 +8,45 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from privcal.calibration.sketch.evaluation import Estimates, RiskEvaluation
 from privcal.cli.console import table
-from privcal.displays.estimates import (
+from privcal.report.diagram import (
     DROWNED,
-    Estimated,
     display_of,
     in_words,
-    measures,
     unchanged,
 )
-from privcal.sketch.risk import RiskEvaluation
 
 
-def report(evaluation: Estimated, epsilon: float) -> list[RenderableType]:
+def in_tables(evaluation: Estimates, epsilon: float) -> list[RenderableType]:
     """For people: a table, and a warning where the noise was all there was."""
-    about, words = "The", []
+    about, words = "", []
     if isinstance(evaluation, RiskEvaluation):
-        about = f"The risk of class {evaluation.event} in the"
-        words = [Text(in_words(evaluation))]
+        about, words = f"risk{evaluation.about.of_class} in the ", [Text(in_words(evaluation))]
     listed = table(
         ("measure", "before", "after"),
         ("measure",),
-        title=f"{about} hidden rows, {_headline(epsilon)}",
+        title=f"The {about}hidden rows, {_headline(epsilon)}",
         caption="In brackets: 95 % credible intervals. Computed from the answers already given, "
         "at no further cost in privacy.",
     )
-    for name, before, after in measures(evaluation):
+    for name, before, after in evaluation.measures():
         listed.add_row(name, str(before), "" if after is None else str(after))
     said = [] if evaluation.unchanged is None else [Text(unchanged(evaluation), style="bold")]
     return [listed, *(words if evaluation.informative else [Text(DROWNED)]), *said]
 
 
 def draw(
-    plot: Path | None, evaluation: Estimated, title: str, epsilon: float
+    plot: Path | None, evaluation: Estimates, title: str, epsilon: float
 ) -> list[RenderableType]:
     """Draw the estimated reliability diagram, where one is wanted; what to say of it."""
     if plot is None:
         return []
     display_of(evaluation, epsilon).save(plot, title)
-    what = "calibration curve" if isinstance(evaluation, RiskEvaluation) else "reliability diagram"
-    return [f"{what}, {_headline(epsilon)}: {plot}"]
+    return [f"{evaluation.about.diagram}, {_headline(epsilon)}: {plot}"]
 
 
-def document(evaluation: Estimated, epsilon: float) -> dict[str, Any]:
+def document(evaluation: Estimates, epsilon: float) -> dict[str, Any]:
     """For --json: every estimate with its interval, and what it is."""
     facts = {"measured": False, "epsilon": epsilon, **evaluation.to_dict()}
     if evaluation.unchanged is not None:

@@ -24,15 +24,16 @@ from privcal.cli.options import (
     words,
 )
 from privcal.cli.source_queries import SOURCES, asked_by
-from privcal.columns import Layout
-from privcal.privacy import opening
-from privcal.privacy.explain import explain
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.opening import Data
-from privcal.privacy.policy import Policy
-from privcal.readers import read_scores, read_sources
-from privcal.source import Source
-from privcal.sources import warn_of_ids, warn_of_probabilities
+from privcal.data import opening
+from privcal.data.columns import Layout
+from privcal.data.ids import warn_of_ids
+from privcal.data.ledger import Ledger
+from privcal.data.place import Data
+from privcal.data.readers import read_scores, read_sources
+from privcal.data.sources import warn_of_probabilities
+from privcal.report.explain import explain
+from privcal.trusted.policy import Policy
+from privcal.trusted.source import Source
 
 
 def check(
@@ -64,9 +65,8 @@ def check(
     split = next((note for note in opening.notes_of(data) if note.split is not None), None)
     ledger = None if split is not None else opening.find(data)
     scores = read_scores(file, person=column, columns=layout)
-    noted = None if ledger is None else ledger.policy
-    if split is not None:
-        noted = Ledger(opening.ledger_path(split)).policy
+    judge = ledger if split is None else Ledger(opening.ledger_path(split))
+    noted = None if judge is None else judge.policy
     rules = noted if policy is None else Policy.load(policy, noted)
     source, methods = Source(scores, rules, ledger=ledger), asked_by()
     facts = explain(source, {kind: query for kind, (_, query) in methods.items()})
@@ -90,13 +90,14 @@ def check(
             )
         )
     warn_of_ids(file, column, None if split is None else split.split, note, layout)
+    opening.warn_of_spellings(judge or source.ledger, replace(data, person=column), scores, note)
     warn_of_probabilities(str(file), scores, note)
     document = {
         "file": str(file),
         "ledger": None if ledger is None else str(ledger.path),
         "unit": facts.unit,
         "rows": len(scores),
-        "persons": None if scores.person is None else len(set(scores.person)),
+        "persons": None if source.persons is None else len(set(source.persons)),
         "rows_that_count": len(source.counted_rows()),
         "classes": scores.classes,
         "accuracy": float(scores.correct.mean()) if len(scores) else None,

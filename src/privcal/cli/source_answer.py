@@ -14,16 +14,15 @@ from privcal.cli.console import note, plural, say, show
 from privcal.cli.ledger import read_list
 from privcal.cli.options import Json, LedgerFolder, SourceColumn, SourceList
 from privcal.cli.systems import need_posix
-from privcal.documents import write_document
-from privcal.errors import InputError, Refused
-from privcal.federation import need_flare
-from privcal.files import check_outputs
-from privcal.mail import letters
-from privcal.mail.answering import Asked, preview
-from privcal.mail.letters import Given, Letter
-from privcal.privacy.epsilon import from_nano
-from privcal.source import Source
-from privcal.sources import open_sources
+from privcal.data.files import check_outputs, write_document
+from privcal.data.sources import class_names_of, open_sources
+from privcal.transport.federation import need_flare
+from privcal.transport.mail import letters
+from privcal.transport.mail.answering import Asked, preview
+from privcal.transport.mail.letters import Given, Letter
+from privcal.trusted.epsilon import from_nano
+from privcal.trusted.errors import InputError, Refused
+from privcal.trusted.source import Source
 
 
 def answer(
@@ -63,8 +62,9 @@ def answer(
     )
     check_outputs([out], [source.ledger.path for source in sources])
     refused = _check(asked, sources)
+    names = class_names_of(data)
     for source in sources:
-        say(as_json, *map(Text, preview(asked, source)), "")
+        say(as_json, *map(Text, preview(asked, source, names)), "")
     agreed = False
     try:
         agreed = yes or _confirmed()
@@ -115,10 +115,10 @@ def _open(path: Path, document: dict[str, Any], kit: Path | None) -> tuple[Asked
 def _open_signed(path: Path, document: dict[str, Any], kit: Path) -> tuple[Asked, Write]:
     need_posix()
     need_flare()
-    from privcal.federation.shared import revocations
-    from privcal.federation.shared.certificates import own_name
-    from privcal.federation.shared.kit import ROOT
-    from privcal.mail.signed import open_letter, sealed_answer
+    from privcal.transport.federation.shared import revocations
+    from privcal.transport.federation.shared.certificates import own_name
+    from privcal.transport.federation.shared.kit import ROOT
+    from privcal.transport.mail.signed import open_letter, sealed_answer
 
     site = own_name(kit)
     try:
@@ -148,7 +148,8 @@ def _check(asked: Asked, sources: list[Source]) -> dict[str, str]:
                 raise
             sources.remove(source)
             refused[source.name or "unnamed"] = problem.code
-            note(f"{source.name} refuses: {problem}")
+            why = f" ({problem.__cause__})" if problem.__cause__ else ""
+            note(f"{source.name} refuses: {problem}{why}")
     return refused
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from privcal import methods
-from privcal.methods.base import plan
-from privcal.privacy.epsilon import NANO
-from privcal.queries import Query
+from privcal.calibration import methods
+from privcal.calibration.methods.base import plan
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.queries import Query
 
 SOURCES = 30
 """How finely a sketch asks depends on how many sources there are; so many are taken here."""

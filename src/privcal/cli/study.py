@@ -14,11 +14,11 @@ from rich.text import Text
 from privcal.cli.console import note, plural, progress_bar, say, show
 from privcal.cli.console import table as tabled
 from privcal.cli.options import Json, words
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
-    from privcal.study.results import Results
-    from privcal.study.table import Table
+    from privcal.lab.study.results import Results
+    from privcal.report.study.tables import Table
 
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 StudyFolders = Annotated[
@@ -79,10 +79,10 @@ def run(
 
     `privcal study run --methods sketch,acc-t --aggregation both --out secure`
     """
-    from privcal.simulate.archive import read_archive
-    from privcal.study.paper.match import grid_for
-    from privcal.study.run import run as run_study
-    from privcal.study.store import Done
+    from privcal.lab.study.paper import grid_for
+    from privcal.lab.study.run import run as run_study
+    from privcal.lab.study.store import Done
+    from privcal.planning.simulate.archive import read_archive
 
     opened = read_archive(archive or ())
     if grid is None:
@@ -157,10 +157,9 @@ def table(
 
     `privcal study table study-cifar10 study-cifar100 study-imagenet`
     """
-    from privcal.checks import known
-    from privcal.files import replacing
-    from privcal.study.show.render import render
-    from privcal.study.show.tables import all_tables, together
+    from privcal.data.files import replacing
+    from privcal.report.study.tables import all_tables, render, together
+    from privcal.trusted.checks import known
 
     studies = [_load(folder) for folder in folders]
     tables = all_tables(studies[0]) if len(studies) == 1 else together(studies)
@@ -209,7 +208,7 @@ def _for_terminal(shown: Table) -> RichTable:
 
 def _load(folder: Path) -> Results:
     """A study; of one that still runs, the shifts that are done, and a word about it."""
-    from privcal.study.store import load
+    from privcal.lab.study.store import load
 
     study = load(folder)
     if missing := study.missing:
@@ -229,7 +228,7 @@ def figures(
 
     Example: `privcal study figures study`
     """
-    from privcal.study.show.figures import draw
+    from privcal.report.study.figures import draw
 
     target = out or folder / "figures"
     results = _load(folder)
@@ -244,7 +243,7 @@ def figures(
     show(as_json, document, f"{plural(len(paths), 'picture')} in {target}")
 
 
-def report(
+def page(
     folder: StudyFolder,
     factors: Annotated[
         Path | None, typer.Option(help="The folder of a study with --grid factors, to be read too.")
@@ -258,8 +257,8 @@ def report(
 
     Example: `privcal study report study --factors study-factors`
     """
-    from privcal.study.show.report import write
-    from privcal.study.store import load
+    from privcal.lab.study.store import load
+    from privcal.report.study.report import write
 
     results, beside = load(folder), None if factors is None else load(factors)
     with progress_bar() as bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 
 def need_posix() -> None:

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from privcal.calibration.maps import load_map
+from privcal.calibration.thresholds import USUAL, abstention
 from privcal.cli.console import note, plural, show, table
 from privcal.cli.options import Classes, Columns, Json, columns_of, words
-from privcal.errors import InputError
-from privcal.maps import load_map
-from privcal.readers import model_of, read_outputs
-from privcal.thresholds import USUAL, abstention
+from privcal.data.readers import model_of, read_outputs
+from privcal.trusted.errors import InputError
 
 
 def thresholds(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from privcal.errors import InputError
+from privcal.trusted.errors import InputError
 
 
 def need_cryptography() -> None:

@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from privcal.crypto import canonical
-from privcal.crypto.canonical import from_base64, to_base64
-from privcal.crypto.sealing import OVERHEAD, seal, suite_of
-from privcal.crypto.signatures import check_signature
-from privcal.privacy.sharing import PRIME, WIDTH
-from privcal.secure.keys import Keys
-from privcal.secure.members import Members
-from privcal.secure.terms import Terms
+from privcal.secure import canonical
+from privcal.secure.canonical import from_base64, to_base64
+from privcal.secure.keys import OVERHEAD, Keys, check_signature, seal, suite_of
+from privcal.secure.sharing import PRIME, WIDTH
+from privcal.secure.terms import Members, Terms
 
 Box = tuple[str, str]
 """Sealed numbers in base64, and the dealer's signature."""

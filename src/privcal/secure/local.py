@@ -8,18 +8,18 @@ over a federation can be tried beforehand, as it will be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from privcal.errors import InputError, Refused
-from privcal.panels import Answerer, LocalPanel, in_turn
-from privcal.privacy.laws import MAX_ALONE
-from privcal.privacy.policy import MAX_ROWS, SecureRules, strictest
-from privcal.question import Question
+from privcal.data.panels import Answerer, LocalPanel, in_turn
 from privcal.secure.boxes import Box
 from privcal.secure.keys import Keys, local_keys, member
-from privcal.secure.members import Members
 from privcal.secure.participant import Dealt, Participant
-from privcal.secure.terms import Terms
-from privcal.source import Source
+from privcal.secure.terms import Members, Terms
+from privcal.trusted.epsilon import MAX_ALONE
+from privcal.trusted.errors import InputError, Refused
+from privcal.trusted.policy import MAX_ROWS, SecureRules, strictest
+from privcal.trusted.question import Question
+from privcal.trusted.source import Source
 
 ANY = SecureRules(colluding=0, min_honest=1, alone=MAX_ALONE)
 """What is wanted of secure sums where an owner's policy says nothing: whoever asks decides."""
@@ -54,8 +54,8 @@ class LocalWay:
         return self.panel.model
 
     @property
-    def classes(self) -> int | None:
-        return self.panel.classes
+    def schema(self) -> dict[str, Any]:
+        return self.panel.schema
 
     @property
     def rules(self) -> SecureRules | None:

@@ -10,30 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
-from privcal.checks import whole
-from privcal.errors import InputError
-from privcal.panels import own_ledgers
-from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
-from privcal.privacy.policy import SecureRules
-from privcal.queries import GRID
-from privcal.question import Question
-from privcal.secure.plausible import beyond
+from privcal.data.panels import away_from, own_ledgers
+from privcal.data.wording import plural
+from privcal.secure.round import NoiseLaw, Part, Round, Total
 from privcal.secure.summing import (
     FINAL,
     SHARE,
+    Decided,
+    Memory,
+    Record,
     Step,
     Summed,
     Tell,
     Unfinished,
+    Way,
     because,
+    beyond,
     sum_of,
     tell_left,
 )
-from privcal.secure.terms import FEWEST, Terms, threshold, usual_colluding, usual_needed
-from privcal.secure.way import Decided, Memory, Record, Way
-from privcal.totals import Part, Total
-from privcal.wording import plural
+from privcal.secure.terms import (
+    FEWEST,
+    Alone,
+    Groups,
+    Terms,
+    threshold,
+    usual_colluding,
+    usual_needed,
+)
+from privcal.trusted import records
+from privcal.trusted.errors import InputError
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.queries import GRID
+from privcal.trusted.question import Question
+from privcal.trusted.records import Between
 
 USUAL_ALONE = 10
 """How many times ε all others together may learn, where nobody says."""
@@ -66,24 +78,16 @@ class Secure:
     >>> Secure(colluding=5, groups=2)
     Traceback (most recent call last):
     ...
-    privcal.errors.InputError: groups must be one of 1, 3, 5, 7, 9, not 2
+    privcal.trusted.errors.InputError: groups must be one of 1, 3, 5, 7, 9, not 2
     """
 
-    colluding: int | None = None
-    needed: int | None = None
-    alone: int | None = None
-    groups: int = 1
+    colluding: Annotated[int, Between(0)] | None = None
+    needed: Annotated[int, Between(1)] | None = None
+    alone: Alone | None = None
+    groups: Groups = 1
 
     def __post_init__(self) -> None:
-        if self.colluding is not None:
-            whole("colluding", self.colluding, 0)
-        if self.needed is not None:
-            whole("needed", self.needed, 1)
-        if self.alone is not None:
-            whole("alone", self.alone, 1, MAX_ALONE)
-        if self.groups not in GROUPS:
-            known = ", ".join(map(str, GROUPS))
-            raise InputError(f"groups must be one of {known}, not {self.groups!r}")
+        records.check(self)
 
 
 class SecurePanel:
@@ -118,17 +122,18 @@ class SecurePanel:
         self.sources = len(self.names)
         self.rows_per_source = self._decided.rows_per_source
         self.model: str | None = getattr(way, "model", None)
+        self.away = away_from(way)
         self.colluding, self.alone = self._decided.colluding, self._decided.alone
+        self.compared = False
         self.noise = self._law(map(self._needed, map(len, self._grouped(self.names))))
         """The law of the noise that is to be expected in the averages."""
         self._planned: Sequence[Question] = ()
         self._sets: list[tuple[str, ...]] = []  # whose answers are in the totals, by group
 
     @property
-    def classes(self) -> int | None:
-        """How many classes the sources' scores have, where that is known."""
-        classes: int | None = getattr(self._way, "classes", None)
-        return classes
+    def schema(self) -> dict[str, Any]:
+        """What the sources' scores are, where that is known."""
+        return getattr(self._way, "schema", {})
 
     def refusals(self, questions: Sequence[Question]) -> dict[str, str]:
         """The sites that will not take part, and why; the others reserve what it all costs.
@@ -142,7 +147,11 @@ class SecurePanel:
         if began := self._record.terms(questions[0]):
             for terms in began:
                 self._way.offer(terms, questions)  # whoever is willing reserves what it costs
-            return {}  # or the terms would be others
+            asked = {
+                name for terms in began for name in terms.sites
+            }  # or the terms would be others
+            then = self._record.refused()
+            return {n: then.get(n, "unavailable") for n in self.names if n not in asked}
         refused: dict[str, str] = {}
         while willing := [name for name in self.names if name not in refused]:
             new: dict[str, str] = {}
@@ -151,22 +160,33 @@ class SecurePanel:
             except InputError as error:
                 why = because(refused)
                 raise Unfinished(
-                    f"{error}{why}; nobody was asked and nothing charged", True
+                    f"{error}{why}; nobody was asked and nothing charged", True, refused
                 ) from None
             for terms in all_terms:
                 new |= self._way.offer(terms, questions)
             if new.keys() <= refused.keys():
                 break
             refused |= new
+        self._record.refuses(refused)
         return refused
 
     def release(self) -> None:
         if self._planned:
             self._way.release(self._planned[0].campaign)
 
-    def total(
+    def facts(self, law: NoiseLaw) -> dict[str, Any]:
+        """What a map tells of the secure sums that it comes of; `law` is that of their noise."""
+        return {
+            "aggregation": "secure",
+            "colluding": self.colluding,
+            "honest": law.honest,
+            "alone": law.alone,
+            "groups": law.groups if law.groups > 1 else None,
+        }
+
+    def ask(
         self, names: Sequence[str], question: Question, tell: Tell = lambda step: None
-    ) -> Total:
+    ) -> Round:
         """The total of these sites' answers; `tell` hears of every reply.
 
         The first question may go on without some of them. Every later one is about exactly those
@@ -197,7 +217,7 @@ class SecurePanel:
             )
             self._record.keeps(total, {n: why for s in summed for n, why in s.left.items()})
         self._sets = [part.sources for part in total.parts]
-        return total
+        return Round.of(total)
 
     def _settled(self, names: Sequence[str], question: Question) -> list[Terms]:
         """The terms of a question that was not asked yet; for all but the first, everybody agrees."""
@@ -212,6 +232,7 @@ class SecurePanel:
                     f"all {len(terms.sites)} sources of the first total are needed for the next "
                     f"question too, and {name} does not take part ({code}); nobody was asked it",
                     again=True,
+                    left=refused,
                 )
         return all_terms
 

@@ -30,7 +30,7 @@ those of a set G of at least m − t = h honest sites; the proof is in docs/proo
 refused here: terms whose threshold T has not 3(T − t) > 2(n − t), sets of fewer than m ≥ T dealers,
 a second set for the same question, and points that are not those of the one list of names that is in
 everybody's digest. h shares s of one scale add up to one discrete Laplace variable at ε and the terms'
-sensitivity (`privcal.privacy.shares`); that is why the scale comes from the terms and not from each
+sensitivity (`privcal.secure.shares`); that is why the scale comes from the terms and not from each
 site. What G's other members add is independent of this site's rows: so that sum is ε-private. ∎
 
 *Why refusals tell nothing.* SHARE refuses by the request, the policy, the ledger and the roster, before
@@ -41,26 +41,25 @@ Whether a box opens is known to whoever made it: HPKE lets nobody make a valid o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from privcal.checks import whole
-from privcal.crypto import canonical
-from privcal.crypto.canonical import from_base64
-from privcal.crypto.sealing import SUITES, check_public_key
-from privcal.crypto.signatures import check_signing
-from privcal.errors import InputError, Refused
-from privcal.privacy.ledger import Ledger
-from privcal.privacy.policy import MAX_ROWS, SecureRules
-from privcal.privacy.sharing import PRIME, split
-from privcal.question import Question, check_name
+from privcal.secure import canonical
 from privcal.secure.boxes import Box, deal_box, open_box, sealed_size
-from privcal.secure.keys import Keys, member
-from privcal.secure.members import Member, Members
-from privcal.secure.terms import MAX_SITES, Terms, read_terms
-from privcal.source import Source
+from privcal.secure.canonical import from_base64
+from privcal.secure.keys import SUITES, Keys, check_public_key, check_signing, member
+from privcal.secure.shares import add_noise_share
+from privcal.secure.sharing import PRIME, split
+from privcal.secure.terms import MAX_SITES, Member, Members, Terms, read_terms
+from privcal.trusted.book import Book
+from privcal.trusted.checks import whole
+from privcal.trusted.errors import InputError, Refused
+from privcal.trusted.policy import MAX_ROWS, SecureRules
+from privcal.trusted.question import Question, check_name
+from privcal.trusted.source import Rules, Source
 
 MAX_TERMS = 300_000
 """Characters of the terms of a secure sum."""
@@ -161,7 +160,7 @@ class Participant:
         keys: Keys,
         members: Members,
         rules: SecureRules | None,
-        beside: Sequence[Ledger] = (),
+        beside: Sequence[Book] = (),
     ) -> None:
         members = Members(dict(members.by_name))  # our own copy, and so our own digest
         held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
@@ -178,11 +177,16 @@ class Participant:
         `terms` are those of any of them.
         """
         try:
-            terms = self._own_copy(terms, asker)
-            self.source.agree(terms, asker, self.rules)
+            self.reserve(terms, questions, asker)
         except Refused as refused:
             return refused.code
-        return self.source.offer(questions, asker, alone=terms.alone, secure=self.rules)
+        return None
+
+    def reserve(self, terms: Terms, questions: Sequence[Question], asker: str) -> None:
+        """The same as `offer`, but a refusal is raised, with its cause."""
+        terms = self._own_copy(terms, asker)
+        agree(self.source, terms, asker, self.rules)
+        self.source.reserve(questions, asker, alone=terms.alone, secure=self.rules)
 
     def share(self, terms: Terms, asker: str) -> Dealt:
         """Charge the question, and deal this site's noisy answer in boxes that nobody opens alone.
@@ -204,7 +208,7 @@ class Participant:
             }
             return Dealt(boxes, self.source.ledger.id, self.source.max_rows).text()
 
-        return read_dealt(self.source.share(terms, asker, deal, self.rules), terms)
+        return read_dealt(share_noisy_sums(self.source, terms, asker, deal, self.rules), terms)
 
     def check(self, terms: Terms, asker: str, boxes: Mapping[str, Box]) -> tuple[str, ...]:
         """The dealers, of those whose boxes for this site are given, whose box is bad.
@@ -212,7 +216,7 @@ class Participant:
         Free, and nothing is remembered. It tells of the boxes what their dealers could know.
         """
         terms = self._own_copy(terms, asker)
-        self.source.agree(terms, asker, self.rules)
+        agree(self.source, terms, asker, self.rules)
         opened = {name: self._opened(terms, name, box) for name, box in self._given(terms, boxes)}
         return tuple(name for name, numbers in opened.items() if numbers is None)
 
@@ -224,7 +228,7 @@ class Participant:
         a box that does not open: a site never goes on without one of those it was given.
         """
         terms = self._own_copy(terms, asker)
-        self.source.agree(terms, asker, self.rules)
+        agree(self.source, terms, asker, self.rules)
         given = self._given(terms, boxes)
         if len(given) < terms.needed:
             raise Refused("terms")
@@ -275,6 +279,63 @@ class Participant:
             return open_box(terms, dealer, self.name, box, self._members, self._keys)
         except ValueError:
             return None
+
+
+def agree(source: Source, terms: Terms, asker: str, secure: SecureRules | None = None) -> Rules:
+    """What holds at `source` for a secure sum; Refused unless its owner lets `asker` ask on these terms.
+
+    Rows play no part, and nothing is charged. The noise goes by the terms alone, so that all
+    sites add shares of one noise: they must allow for as many rows of a person as count here.
+    `secure` is what is wanted of secure sums beside the policy.
+    """
+    rules = source.secured(secure)
+    wanted = rules.policy.secure
+    if wanted is None:
+        raise Refused("terms")
+    if wanted.roster not in (None, terms.roster):
+        raise Refused("roster")
+    if (
+        terms.colluding < wanted.colluding
+        or terms.honest < wanted.min_honest
+        or terms.alone > wanted.alone
+        or terms.rows_per_person < rules.rows_per_person
+    ):
+        raise Refused("terms")
+    rules.policy.check(terms.question, asker, secure=True)
+    return rules
+
+
+def share_noisy_sums(
+    source: Source,
+    terms: Terms,
+    asker: str,
+    deal: Callable[[list[int]], str],
+    secure: SecureRules | None = None,
+) -> str:
+    """What `deal` makes of the noisy sums that `source` gives into a secure sum.
+
+    Everything comes in the order in which `Source.answer` does it, and whatever is asked again on the
+    same terms is the stored text again. `deal` seals the numbers: they are neither stored nor shown,
+    but only its text.
+    """
+    rules = agree(source, terms, asker, secure)
+    [asked] = source.allowed([terms.question], asker, rules, secure=True)
+    digest = terms.about(asked).digest  # about the model at hand
+    text = source.ledger.charge_share(asked, asker, rules.policy, digest, terms.nano_alone)
+    if text is not None:
+        return text
+    try:
+        exact = source.counted(asked, asker, rules)
+    except Exception as error:  # whatever it is may tell of the rows
+        raise Refused("unavailable") from error
+    nano, text = asked.nano_epsilon, None
+    with suppress(Exception):  # which is not kept: it might quote a number
+        noisy = add_noise_share(exact, terms.sensitivity, nano, terms.honest, terms.alone)
+        text = deal(noisy)
+    if text is None:
+        raise Refused("unavailable")
+    source.ledger.store_share(asked, asker, text)
+    return text
 
 
 @lru_cache(maxsize=4 * MAX_SITES)

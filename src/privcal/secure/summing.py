@@ -1,32 +1,348 @@
 """One secure sum, as whoever asks sees it: SHARE, CHECK, OPEN, and the total that comes of it.
 
+`Way` is how the messages get to the sites, `Record` what is kept of them on the way.
+
 Nothing that a site says is trusted. A dealer whose boxes are missing, malformed or badly signed is
-left out at once, one whom others cannot open as `privcal.secure.complaints` has it. Then the set
+left out at once, one whom others cannot open by the rule below. Then the set
 whose answers are summed is fixed and on record, and never changes: a site opens one set for each
 question. A sum that is malformed is not used, and as long as few are, neither is one that does not
-fit the others.
+fit the others. It may be any site's fault that another's sum does not fit: whoever dealt it a false
+share brings that about. So whoever is left out here is not blamed.
 
-It may be any site's fault that another's sum does not fit: whoever dealt it a false share brings
-that about. So whoever is left out here is not blamed.
+Whose boxes are left out, and who is left out of opening
+--------------------------------------------------------
+After SHARE everybody knows that each box was signed by its dealer and has the right length; whether
+it opens, its receiver alone can say. If receiver r complains about dealer d, one of the two is at
+fault, and nobody can tell which: d may have sealed rubbish, or r may have lost its key, or lie. As
+r opens nothing unless all of the set's boxes are good, one of them must go: d's answer from the
+set, or r from those who open it.
+
+The rule (`settle`): leave out as few as settle all complaints, and of several such choices the one that
+costs the fewest answers, for to lose a receiver costs only what can be spared in opening.
+
+What a liar can do. All that k dishonest receivers complain about is settled by leaving out these k,
+so no more than k go; and as answers go only where that leaves out fewer, at most k − 1 honest
+answers do: of one liar alone, none. A dishonest dealer whose boxes are bad for two others goes
+itself; with one bad box it keeps that one receiver from opening, and no more. If so few are left
+that nothing could be opened, the complaints are settled on one side alone: by leaving out
+everybody who complained, or else everybody they complained about.
+
+Whether a total can be one of honest sources
+--------------------------------------------
+A site that answers in a secure sum can claim what it likes, and nobody sees its answer. What the
+sites' rows and the noise can give together bounds the total, and so what one of them can claim: the
+bound is that of everybody's rows, looser than what is known of an answer that comes by itself
+(`beyond`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from privcal.errors import REFUSALS
-from privcal.panels import Unusable, code_of, may_be_charged, problem_of
-from privcal.plausible import BOXES
-from privcal.privacy.sharing import PRIME, combine
-from privcal.secure.complaints import settle
-from privcal.secure.terms import Terms
-from privcal.secure.way import Chosen, Record, Way
+from privcal.data.panels import Unusable, code_of, may_be_charged, problem_of
+from privcal.data.plausible import BEYOND, BOXES
+from privcal.secure.round import Total
+from privcal.secure.sharing import PRIME, combine
+from privcal.secure.terms import Members, Terms
+from privcal.trusted.epsilon import NANO
+from privcal.trusted.errors import REFUSALS
+from privcal.trusted.policy import SecureRules
+from privcal.trusted.question import Question
 
 if TYPE_CHECKING:  # they need cryptography, which the base install does not bring
     from privcal.secure.boxes import Box
     from privcal.secure.participant import Dealt
+
+
+class Way(Protocol):
+    """How the messages of a secure sum get to the sites: in this process, or over a network.
+
+    `names` are those of the sites that can be asked, `members` everybody on the roster; `rules` are
+    what the owners want of secure sums, all of them together, where that is known, and `max_rows`
+    is the most rows that a site may claim to have.
+
+    Each of the three messages goes to all that are named, at once, and comes back from each of them
+    once, in whatever order, as what was asked for or as the exception that says why not. It is only
+    sent to sites that can be asked; terms may have others, when a campaign goes on.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def asker(self) -> str: ...
+
+    @property
+    def members(self) -> Members: ...
+
+    @property
+    def rows_per_person(self) -> int: ...
+
+    @property
+    def rows_per_source(self) -> float | None: ...
+
+    @property
+    def rules(self) -> SecureRules | None: ...
+
+    @property
+    def max_rows(self) -> int: ...
+
+    def offer(self, terms: Terms, questions: Sequence[Question]) -> dict[str, str]:
+        """The sites of the terms that would refuse, and why; the others reserve what it all costs."""
+        ...
+
+    def release(self, campaign: str) -> None:
+        """Give back what is still reserved: the run is over."""
+        ...
+
+    def share(self, terms: Terms, names: Sequence[str]) -> Iterator[tuple[str, Dealt | Exception]]:
+        """SHARE: what each of these sites dealt. It is charged for, once."""
+        ...
+
+    def check(
+        self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
+    ) -> Iterator[tuple[str, Sequence[str] | Exception]]:
+        """CHECK: of the boxes for each site, by who dealt them, whose it cannot open."""
+        ...
+
+    def open(
+        self, terms: Terms, boxes: Mapping[str, Mapping[str, Box]]
+    ) -> Iterator[tuple[str, Sequence[int] | Exception]]:
+        """OPEN: the sum of what is in the boxes for each site."""
+        ...
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the questions of a campaign and their terms go by, as it was when it began.
+
+    `names` are those of the sites that could be asked; `colluding`, `alone` and `groups` are as in the
+    terms, `needed` is what the asker said of it, and `min_honest` what the owners want.
+    """
+
+    names: tuple[str, ...]
+    rows_per_source: float | None
+    rows_per_person: int
+    colluding: int
+    needed: int | None
+    alone: int
+    groups: int
+    min_honest: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The set whose answers are summed, and why the others are not in it."""
+
+    names: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+class Record(Protocol):
+    """What a calibrator keeps of its secure sums, so that a run that was killed goes on with them.
+
+    Whatever is written here is durable before the next message leaves.
+    """
+
+    def begun(self, now: Callable[[], Decided]) -> Decided:
+        """What the questions and terms go by, as when the campaign began; `now` says it otherwise."""
+        ...
+
+    def refused(self) -> Mapping[str, str]:
+        """Those that are in no terms, and why."""
+        ...
+
+    def refuses(self, refused: Mapping[str, str]) -> None:
+        """These are not going to be asked."""
+        ...
+
+    def terms(self, question: Question) -> Sequence[Terms]:
+        """On which terms a question was asked; none where it was not."""
+        ...
+
+    def asks(self, terms: Sequence[Terms]) -> None:
+        """These are going to be asked: from then on sites may be charged."""
+        ...
+
+    def chosen(self, terms: Terms) -> Chosen | None:
+        """The set that is opened."""
+        ...
+
+    def chooses(self, terms: Terms, chosen: Chosen) -> None:
+        """This set is going to be opened: from then on no other can be."""
+        ...
+
+    def total(self, question: Question) -> tuple[Total, Mapping[str, str]] | None:
+        """What was opened, and why others are not in it."""
+        ...
+
+    def keeps(self, total: Total, left: Mapping[str, str]) -> None:
+        """This was opened."""
+        ...
+
+
+class Memory:
+    """A record that ends with the process: for sources in it, which give all of it again."""
+
+    def __init__(self) -> None:
+        self._refused: Mapping[str, str] = {}
+        self._terms: dict[str, Sequence[Terms]] = {}
+        self._chosen: dict[str, Chosen] = {}
+        self._totals: dict[str, tuple[Total, Mapping[str, str]]] = {}
+
+    def begun(self, now: Callable[[], Decided]) -> Decided:
+        return now()
+
+    def refused(self) -> Mapping[str, str]:
+        return self._refused
+
+    def refuses(self, refused: Mapping[str, str]) -> None:
+        self._refused = refused
+
+    def terms(self, question: Question) -> Sequence[Terms]:
+        return self._terms.get(question.text(), ())
+
+    def asks(self, terms: Sequence[Terms]) -> None:
+        self._terms[terms[0].question.text()] = terms
+
+    def chosen(self, terms: Terms) -> Chosen | None:
+        return self._chosen.get(terms.digest)
+
+    def chooses(self, terms: Terms, chosen: Chosen) -> None:
+        self._chosen[terms.digest] = chosen
+
+    def total(self, question: Question) -> tuple[Total, Mapping[str, str]] | None:
+        return self._totals.get(question.text())
+
+    def keeps(self, total: Total, left: Mapping[str, str]) -> None:
+        self._totals[total.question.text()] = total, left
+
+
+Names = frozenset[str]
+
+
+def settle(
+    dealers: Collection[str],
+    complaints: Mapping[str, Collection[str]],
+    needed: int,
+    threshold: int,
+) -> tuple[Names, Names] | None:
+    """Whose answers are summed, and who opens the sum; None where too few are left for either.
+
+    `complaints` has everybody who could open it, and the dealers whose boxes they complain about.
+    No complaint is left between the two sets.
+
+    >>> everybody = {name: set() for name in "abcd"}
+    >>> dealers, openers = settle("abcd", everybody | {"a": {"b", "c"}}, 3, 3)
+    >>> sorted(dealers), sorted(openers)
+    (['a', 'b', 'c', 'd'], ['b', 'c', 'd'])
+    >>> dealers, openers = settle("abcd", everybody | {"a": {"d"}, "b": {"d"}}, 3, 3)
+    >>> sorted(dealers), sorted(openers)
+    (['a', 'b', 'c'], ['a', 'b', 'c', 'd'])
+    """
+    wanted = frozenset(dealers)
+    about = {receiver: wanted & frozenset(bad) for receiver, bad in complaints.items()}
+    complainers = frozenset(receiver for receiver, bad in about.items() if bad)
+    accused = frozenset().union(*about.values())
+    for answers, openers in (_fewest(about), (Names(), complainers), (accused, Names())):
+        left = wanted - answers, frozenset(about) - openers
+        if len(left[0]) >= needed and len(left[1]) >= threshold:
+            return left
+    return None
+
+
+def _fewest(about: Mapping[str, Names]) -> tuple[Names, Names]:
+    """The fewest dealers and receivers that have a part in every complaint, few dealers above all.
+
+    By König's theorem: with as many pairs of complaints as possible that have nobody in common, go
+    from the receivers in no pair to those they complain about, on to the receivers these are paired
+    with, and so on. The dealers that are reached are one side of the answer, the receivers that
+    complain and are not reached the other. Each is in a pair, and no pair has two of them, so they
+    are as few as there are pairs, and fewer cannot do. Dealers that are reached are so in every
+    such answer, hence these are the fewest dealers.
+    """
+    pairs: dict[str, str] = {}  # receiver: dealer
+    for receiver in sorted(about):
+        _pair(receiver, about, pairs)
+    complain = {receiver for receiver, bad in about.items() if bad}
+    todo = [receiver for receiver in complain if receiver not in pairs]
+    reached, answers = set(todo), set[str]()
+    paired = {dealer: receiver for receiver, dealer in pairs.items()}
+    while todo:
+        for dealer in about[todo.pop()] - answers:
+            answers.add(dealer)
+            if paired[dealer] not in reached:  # in no pair, the two would have made one
+                reached.add(paired[dealer])
+                todo.append(paired[dealer])
+    return frozenset(answers), frozenset(complain - reached)
+
+
+def _pair(receiver: str, about: Mapping[str, Names], pairs: dict[str, str]) -> None:
+    """Pair a receiver with a dealer it complains about, if need be by pairing others anew."""
+    paired = {dealer: other for other, dealer in pairs.items()}
+    came: dict[str, str] = {}  # dealer: the receiver from which it was reached
+    todo = [receiver]
+    while todo:
+        one = todo.pop()
+        for dealer in sorted(about[one] - set(came)):
+            came[dealer] = one
+            if dealer in paired:
+                todo.append(paired[dealer])
+                continue
+            while True:  # back to where it began, everybody takes the one that became free
+                one = came[dealer]
+                before = pairs.get(one)
+                pairs[one] = dealer
+                if before is None:
+                    return
+                dealer = before
+
+
+_STEPS = 200
+
+
+def noise_limit(terms: Terms, sources: int, chance: float) -> float:
+    """What the noise in one number of the total exceeds with probability below `chance`, either way.
+
+    In points of the grid, for a total of so many sources. Proof. The noise is the sum of |U| Pólya
+    shares and |U| discrete Laplace variables (the floors), all independent. Let γ = ε/Δ. A discrete
+    Laplace variable with P[k] ∝ e^(−γ|k|) has E e^(sX) = (cosh γ − 1)/(cosh γ − cosh s) for |s| < γ.
+    As (cosh x − 1)/x² grows with x > 0, (cosh s − 1)/(cosh γ − 1) ≤ (s/γ)², and so
+
+        E e^(sX) = 1 / (1 − (cosh s − 1)/(cosh γ − 1)) ≤ 1 / (1 − (s/γ)²).
+
+    A share is the h-th part of such a variable: E e^(sX) is the h-th root of the same; a floor has
+    alone·γ in place of γ. By Chernoff's bound, with s = uγ and 0 < u < 1, the total's noise N has
+
+        P[N ≥ x/γ] ≤ exp(−ux) · (1 − u²)^(−|U|/h) · (1 − (u/alone)²)^(−|U|),
+
+    which is chance/2 for x = (log(2/chance) − |U|/h · log(1 − u²) − |U| · log(1 − (u/alone)²)) / u.
+    Any u will do, so the least of these over a number of them does; N is symmetric. ∎
+    """
+
+    def limit(u: float) -> float:
+        shares = sources / terms.honest * math.log1p(-u * u)
+        floors = sources * math.log1p(-((u / terms.alone) ** 2))
+        return (math.log(2 / chance) - shares - floors) / u
+
+    least = min(limit(step / _STEPS) for step in range(1, _STEPS))
+    return least * terms.sensitivity * NANO / terms.question.nano_epsilon
+
+
+def beyond(values: Sequence[int], terms: Terms, rows: Sequence[int]) -> bool:
+    """Whether honest sources with at most so many rows each have such a total (on the grid) almost
+    never: with probability below `privcal.data.plausible.BEYOND`.
+
+    Their exact sums are at most the bound of the query for each row, in L1, and none of k numbers
+    has noise beyond `noise_limit` for a k-th of the probability, but with that probability.
+    """
+    noise = noise_limit(terms, len(rows), BEYOND / len(values))
+    bound = sum(rows) * terms.question.query.bound
+    return sum(max(0.0, abs(value) - noise) for value in values) > bound
+
 
 SHARE, CHECK, OPEN = "share", "check", "open"
 
@@ -39,13 +355,13 @@ MALFORMED = "malformed"
 
 @dataclass(frozen=True)
 class Step:
-    """What is new of one site: it replied, or its answer will not be in the sum.
+    """What is new of one source: it replied, or its answer will not be used.
 
-    `done` of `of` sites have replied in this stage. `charged` says that the question was, or may
-    have been, charged there, and `left` why its answer is not in the sum.
+    `done` of `of` sources have replied in this stage of a secure sum. `charged` says that the question
+    was, or may have been, charged there, and `left` why its answer is not used.
     """
 
-    stage: str
+    stage: str | None
     name: str
     done: int
     of: int
@@ -59,12 +375,13 @@ Tell = Callable[[Step], None]
 class Unfinished(RuntimeError):
     """A secure sum that came to nothing, in words.
 
-    `again` says whether the same campaign may still have it, free of charge for all who paid.
+    `again` says whether the same campaign may still have it, free of charge for all who paid, and
+    `left` why some of the sources are not in it.
     """
 
-    def __init__(self, message: str, again: bool) -> None:
+    def __init__(self, message: str, again: bool, left: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.again = again
+        self.again, self.left = again, left or {}
 
 
 @dataclass(frozen=True)
@@ -93,6 +410,7 @@ def sum_of(way: Way, terms: Terms, record: Record, tell: Tell) -> Summed:
                 f"only {len(dealt)} of {len(terms.sites)} sources answered, fewer than the "
                 f"{terms.needed} needed{because(left)}; nothing was opened",
                 again=True,
+                left=left,
             )
         complaints = _check(way, terms, dealt, left, tell)
         chosen, openers = _choose(terms, dealt, left, complaints, tell)
@@ -106,6 +424,7 @@ def sum_of(way: Way, terms: Terms, record: Record, tell: Tell) -> Summed:
             f"only {len(sums)} of {len(openers)} sources opened their part of the sum, fewer than the "
             f"{terms.threshold} needed{because(odd)}",
             again=True,
+            left=odd,
         )
     total = combine({terms.point(name): row for name, row in sums.items()}, terms.threshold)
     if total is None:
@@ -151,12 +470,12 @@ def _choose(
 
 def _go_on(chosen: Chosen, dealt: Mapping[str, Dealt], left: Mapping[str, str], tell: Tell) -> None:
     """The set was fixed before: all of it must be there, and the others stay away."""
-    if missing := [name for name in chosen.names if name not in dealt]:
+    if missing := {n: left.get(n, "gone") for n in chosen.names if n not in dealt}:
         raise Unfinished(
             f"the answers of {len(chosen.names)} sources are to be opened, and "
-            f"{', '.join(missing[:3])} cannot be asked for theirs just now"
-            + because({name: left.get(name, "gone") for name in missing}),
+            f"{', '.join(list(missing)[:3])} cannot be asked for theirs just now{because(missing)}",
             again=True,
+            left=missing,
         )
     tell_left(chosen.left, len(dealt), tell)
 

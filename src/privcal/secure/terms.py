@@ -2,28 +2,84 @@
 
 All that a site's promise rests on is in here, is signed by whoever asks, and is computed anew by
 every site: two sites that understood a question differently would have different digests, and
-nothing that one sealed could be opened by the other.
+nothing that one sealed could be opened by the other. Whom it is asked of are members of a roster.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from privcal.checks import whole
-from privcal.crypto import canonical
-from privcal.errors import InputError
-from privcal.privacy.laws import GROUPS, MAX_ALONE, NoiseLaw
-from privcal.privacy.policy import MAX_ROWS_PER_PERSON
-from privcal.question import Question, check_asker, check_name, read_question
+from privcal.secure import canonical
+from privcal.trusted import records
+from privcal.trusted.checks import whole
+from privcal.trusted.epsilon import MAX_ALONE
+from privcal.trusted.errors import InputError
+from privcal.trusted.policy import MAX_ROWS_PER_PERSON
+from privcal.trusted.question import Name, Question, read_question
+from privcal.trusted.records import Between
+
+# 192 bits. Nobody finds a second roster for a digest with 128; but whoever collects the cards may
+# prepare two rosters with one digest, to show one to each half of the owners, and that takes only
+# the root: 2⁹⁶ attempts here, 2⁶⁴ with 128 bits, which has been done. Twelve groups can be read
+# over the phone in half a minute.
+_GROUPS, _GROUP = 12, 4
+
+_ROSTER = "privcal roster 2"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A site's public keys: for its signatures, and for what is sealed for it."""
+
+    signing: str
+    sealing: str
+
+
+@dataclass(frozen=True)
+class Members:
+    """Everybody on a roster, by name; its digest is what owners compare."""
+
+    by_name: Mapping[str, Member]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = ([name, m.signing, m.sealing] for name, m in sorted(self.by_name.items()))
+        object.__setattr__(self, "digest", roster_digest(keys))
+
+    def grouped(self, groups: int) -> dict[str, int]:
+        """The group of every member, of `groups` that differ by one member at most.
+
+        It goes by the whole roster and its digest: whoever asks chooses whom to ask, and neither
+        who is in a group nor who is with whom.
+        """
+
+        def order(name: str) -> str:
+            return hashlib.sha256(f"{self.digest}|{name}".encode()).hexdigest()
+
+        ordered = sorted(self.by_name, key=order)
+        return {name: place % groups for place, name in enumerate(ordered)}
+
+
+def roster_digest(keys: Iterable[list[str]]) -> str:
+    """A digest of names and keys (name, signing, sealing; sorted), to be read to each other."""
+    text = canonical.write([_ROSTER, list(keys)])
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    starts = range(0, _GROUPS * _GROUP, _GROUP)
+    return " ".join(digest[k : k + _GROUP] for k in starts)
+
 
 VERSION = 1
 """The version of the protocol: of terms, boxes and noise."""
 
 MAX_SITES = 1000
 """The most sites that are asked together."""
+
+GROUPS = (1, 3, 5, 7, 9)
+"""The numbers of groups that a secure sum may have: of an even number there is no middle one."""
 
 FEWEST = 3
 """The fewest."""
@@ -46,6 +102,23 @@ def usual_colluding(sites: int) -> int:
 def usual_needed(sites: int, colluding: int) -> int:
     """How many answers are waited for, where nobody says: a tenth may fail, as the threshold lets."""
     return max(threshold(sites, colluding), sites - max(1, sites // 10))
+
+
+def _groups(name: str, value: int) -> int:
+    if value not in GROUPS:
+        raise InputError(f"{name} must be one of {', '.join(map(str, GROUPS))}, not {value}")
+    return value
+
+
+Groups = Annotated[int, _groups]
+Alone = Annotated[int, Between(1, MAX_ALONE)]
+"""How many times ε a site's own noise lets others learn."""
+
+
+def _sorted(name: str, sites: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in sites or list(sites) != sorted(set(sites)):
+        raise InputError(f"{name} of a secure sum must be names, sorted, each once")
+    return sites
 
 
 @dataclass(frozen=True)
@@ -75,51 +148,32 @@ class Terms:
     """
 
     question: Question
-    asker: str
-    sites: tuple[str, ...]
-    colluding: int
+    asker: Name
+    sites: Annotated[tuple[str, ...], Between(FEWEST, MAX_SITES), _sorted]
+    colluding: Annotated[int, Between(0)]
     needed: int
-    alone: int
-    rows_per_person: int
-    roster: str
-    groups: int = 1
+    alone: Alone
+    rows_per_person: Annotated[int, Between(1, MAX_ROWS_PER_PERSON)]
+    roster: Name
+    groups: Groups = 1
     group: int = 0
     threshold: int = 0
     honest: int = 0
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        check_asker(self.asker)
-        check_name("the roster's digest", self.roster)
-        if not isinstance(self.question, Question):
-            raise InputError("a secure sum is about a question")
-        if not all(isinstance(name, str) and name for name in self.sites):
-            raise InputError("the sites of a secure sum must be names")
-        if list(self.sites) != sorted(set(self.sites)):
-            raise InputError("the sites of a secure sum must be sorted, each once")
-        n = whole("sites of a secure sum", len(self.sites), FEWEST, MAX_SITES)
-        t = whole("colluding", self.colluding, 0, n - 2)
+        records.check(self)
+        n, t = len(self.sites), self.colluding
+        whole("colluding", t, 0, n - 2)
         least = threshold(n, t)
         whole("needed", self.needed, least, n)
-        whole("alone", self.alone, 1, MAX_ALONE)
-        whole("rows_per_person", self.rows_per_person, 1, MAX_ROWS_PER_PERSON)
-        if type(self.groups) is not int or self.groups not in GROUPS:
-            raise InputError(f"groups must be one of {', '.join(map(str, GROUPS))}")
         whole("group", self.group, 0, self.groups - 1)
-        for name, value in (
-            ("threshold", least),
-            ("honest", self.needed - t),
-            ("version", VERSION),
-        ):
-            if getattr(self, name) in (0, None):
+        wanted = {"threshold": least, "honest": self.needed - t, "version": VERSION}
+        for name, value in wanted.items():
+            if getattr(self, name) == 0:
                 object.__setattr__(self, name, value)
-            if type(getattr(self, name)) is not int or getattr(self, name) != value:
+            if getattr(self, name) != value:
                 raise InputError(f"{name} of this secure sum must be {value}")
-
-    @property
-    def noise(self) -> NoiseLaw:
-        """The law of the noise in the average."""
-        return NoiseLaw(self.rows_per_person, self.honest, self.alone, self.groups)
 
     @property
     def sensitivity(self) -> int:
@@ -142,8 +196,7 @@ class Terms:
     @cached_property
     def text(self) -> str:
         """Their one spelling."""
-        facts = {f.name: getattr(self, f.name) for f in fields(self)}
-        return canonical.write({**facts, "question": self.question.facts()})
+        return canonical.write({**records.facts(self), "question": self.question.facts()})
 
     @cached_property
     def digest(self) -> str:
@@ -154,14 +207,10 @@ class Terms:
 def read_terms(text: Any, limit: int) -> Terms:
     """Terms from their one spelling; InputError for whatever else it is."""
     facts = canonical.read(text, limit)
-    if set(facts) != {f.name for f in fields(Terms)}:
-        raise InputError("the terms of a secure sum have other parts")
-    if not isinstance(facts["sites"], list) or len(facts["sites"]) > MAX_SITES:
-        raise InputError("the sites of a secure sum must be a list, and not too long")
-    if not facts["threshold"] or not facts["honest"]:
+    if not facts.get("threshold") or not facts.get("honest"):
         raise InputError("the terms of a secure sum must say the threshold")
-    question = read_question(facts["question"])
-    terms = Terms(**{**facts, "question": question, "sites": tuple(facts["sites"])})
+    facts["question"] = read_question(facts.get("question"))
+    terms = records.read(Terms, facts, "the terms of a secure sum", complete=True)
     if terms.text != text:
         raise InputError("the terms of a secure sum have one spelling")
     return terms

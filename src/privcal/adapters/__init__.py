@@ -1,0 +1,1 @@
+"""Maps where models run: scikit-learn, PyTorch, ONNX."""

@@ -1,6 +1,0 @@
-"""The planner: what to expect before anybody is asked, and what a target would take."""
-
-from privcal.advise.plan import Plan
-from privcal.advise.planner import advise
-
-__all__ = ["Plan", "advise"]

@@ -1,0 +1,1 @@
+"""The calibrator's side: the loop, the methods, the sketch, maps, exact fits, metrics, evaluation."""

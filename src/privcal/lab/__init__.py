@@ -1,0 +1,1 @@
+"""The laboratory: the paper's study, from images to logits, and attacks on our own promises."""

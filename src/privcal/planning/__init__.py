@@ -1,0 +1,1 @@
+"""What to expect before anybody is asked: methods answered by arithmetic, and advice from that."""

@@ -1,0 +1,1 @@
+"""What people are shown: descriptions, pages, figures, the demonstration."""

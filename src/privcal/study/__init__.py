@@ -1,5 +1,0 @@
-"""Many simulated runs over a grid of settings: the paper's benchmark, and anybody's."""
-
-from privcal.study.run import run
-
-__all__ = ["run"]

@@ -1,1 +1,0 @@
-"""Luo et al. 2020: what they report, and their claims checked against a study."""
