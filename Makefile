@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
-.PHONY: help demo quick test prove lint types bench federation train docs clean
+.PHONY: help demo quick test carriers prove lint types bench flare mailbox train docs clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
@@ -19,7 +19,10 @@ quick: $(VENV)/.test  ## the core tests, in a minute or two
 test: lint types  ## lint, types and all tests
 	$(PYTEST)
 
-prove: $(VENV)/.test $(VENV)/.federation  ## break every promise in a copy, and see its test notice (ONLY=TOPIC for some)
+carriers: $(VENV)/.test $(VENV)/.mailbox  ## the attacks on a mailbox over real SFTP and S3 servers too, which takes half an hour
+	PRIVCAL_EVERY_CARRIER=1 $(PYTEST) tests/transport -k adversary
+
+prove: $(VENV)/.test $(VENV)/.flare  ## break every promise in a copy, and see its test notice (ONLY=TOPIC for some)
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)")
 
 lint: $(VENV)/.test  ## ruff and codespell
@@ -30,7 +33,9 @@ lint: $(VENV)/.test  ## ruff and codespell
 types: $(VENV)/.test  ## mypy
 	$(BIN)/mypy
 
-federation: $(VENV)/.federation  ## install what `privcal federation` needs; `make test` then tests it too
+flare: $(VENV)/.flare  ## install NVIDIA FLARE, which can carry letters; `make test` then tests it too
+
+mailbox: $(VENV)/.mailbox  ## install what mailboxes over SFTP and S3 need; `make test` then tests them too
 
 train: $(VENV)/.train  ## install what `privcal data train` needs (torch); `make test` then tests it too
 
@@ -49,6 +54,7 @@ $(VENV)/.base: pyproject.toml hatch_build.py src/privcal/calibration/compiled.c
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.federation $(VENV)/.train $(VENV)/.docs: $(VENV)/.%: $(VENV)/.base
-	$(PIP) --editable ".[$*]"
+$(VENV)/.mailbox: EXTRAS = mailbox,servers
+$(VENV)/.test $(VENV)/.bench $(VENV)/.flare $(VENV)/.mailbox $(VENV)/.train $(VENV)/.docs: $(VENV)/.%: $(VENV)/.base
+	$(PIP) --editable ".[$(or $(EXTRAS),$*)]"
 	@touch $@

@@ -10,7 +10,7 @@ from benchmarks import report
 NAMES = (
     *("startup", "fit", "gap", "ece", "maps", "answer", "persons", "sources", "growth", "score"),
     *("study", "sketch", "refine", "offsets", "liars", "ranges", "shares"),
-    *("secure", "secure_site", "federation", "corruptions"),
+    *("secure", "secure_site", "letters", "federation", "corruptions"),
 )
 
 

@@ -1,229 +1,224 @@
-"""The federation: real processes and real TLS for a few sites, the sites' own work for many.
+"""A federation's campaigns, from command to map, over every kind of mailbox; and the demo.
 
-Needs the `federation` extra. Sites hold their replies for 0.2 s here (2 s by default), so that what
-is measured is the work and not the waiting; the delay comes on top of every question.
+Sites, carriers and servers are real processes on this machine, with the delay that sites have by
+default. Name a clone of da6e529 in PRIVCAL_BESIDE, the last version with a network of its own, and
+its campaigns take turns with these.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from benchmarks import report
-from benchmarks.paired import ratio
-from privcal import Policy, calibrate
-from privcal.data.datasets import cifar10c
-from privcal.secure.terms import usual_colluding
-from privcal.trusted.policy import SecureRules
+from benchmarks.paired import ratio, take_turns
 
-DELAY = 0.2
-ROWS = 60
-SECURE_SITES, ROUNDS, SECURE_TARGET = (8, 24), 3, 1.5
-"""A campaign in secure sums against one of today's: with how many sites, how often, and the most
-that it may take, as a ratio."""
+SITES, ROUNDS = (4, 24), 3
+TARGETS = {"folder": 1.0, "sftp": 1.5}
+"""The most that a campaign may take, by its mailbox, as a ratio to one of da6e529."""
+SECURE_TARGET = 1.2
+"""The same of secure sums to an ordinary campaign, over the ratio of their trips."""
+
+_OTHER = """
+import sys
+from pathlib import Path
+from benchmarks.federation import _make
+from privcal.federation.one_machine import processes
+kits = Path(sys.argv[1])
+_make(kits, int(sys.argv[2]), 2.0)
+processes.up(kits, timeout=300.0)
+try:
+    print("up", flush=True)
+    sys.stdin.read()
+finally:
+    processes.down(kits)
+"""
+"""Runs in the other version's clone: its sites are up until its input ends."""
 
 
 def run() -> None:
-    if find_spec("nvflare") is None:
-        report.note("skipped: FLARE is not installed (pip install 'privcal[federation]')")
+    if find_spec("cryptography") is None:
+        report.note("skipped: cryptography is not installed (pip install 'privcal[secure]')")
         return
-    rows = [_real(sites) for sites in (2, 4, 8)]
-    report.table(
-        f"federation: real processes over TLS, {DELAY} s delay at each site, Acc-T (6 questions)",
-        (
-            "sites",
-            "up",
-            "connected",
-            "a question",
-            "calibration",
-            "per question",
-            "memory of a site",
-        ),
-        rows,
-    )
-    _many()
-    _secure()
+    for part in (_campaigns, _demo):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["PRIVCAL_MARKS"] = str(Path(folder, "marks.db"))  # not the owner's own
+            part(Path(folder))
 
 
-def _real(count: int) -> tuple[str, ...]:
-    from privcal.transport.federation.calibrator.panel import Sites
-    from privcal.transport.federation.one_machine import processes
-
-    with tempfile.TemporaryDirectory() as folder:
-        kits = Path(folder) / "kits"
-        _make(kits, count)
-        began = time.perf_counter()
-        processes.up(kits)
-        up = time.perf_counter() - began
-        try:
-            began = time.perf_counter()
-            with Sites(kits / "calibrator@demo.org") as sites:
-                started = time.perf_counter() - began
-                marks: list[float] = [time.perf_counter()]
-                seen = -1
-
-                def progress(step: object) -> None:
-                    nonlocal seen
-                    asked = step.asked  # type: ignore[attr-defined]
-                    if asked != seen:
-                        seen = asked
-                    if step.answered == step.sources:  # type: ignore[attr-defined]
-                        marks.append(time.perf_counter())
-
-                calibrate(sites, "acc-t", 1.0, model="m", progress=progress)
-                each = statistics.median(np.diff(marks)) - DELAY
-                whole = marks[-1] - marks[0]
-                size = sites.travelled / 6 / count
-                memory = _memory(kits / "hospital-1")
-        finally:
-            processes.down(kits)
-    return (
-        str(count),
-        f"{up:.1f} s",
-        f"{started:.1f} s",
-        f"{each:.2f} s + delay",
-        f"{whole:.1f} s",
-        f"{size:,.0f} bytes a site",
-        f"{memory:.0f} MB",
-    )
-
-
-def _make(kits: Path, count: int, delay: float = DELAY) -> None:
-    from privcal.transport.federation.authority import kits as provisioning
-    from privcal.transport.federation.authority.project import Member, Project
-    from privcal.transport.federation.one_machine import demo
-    from privcal.transport.federation.site import setup
-
-    # Not the owner's own, and not those of the last federation: its files are gone, and the system
-    # gives their numbers to new ones, which would be taken for them.
-    os.environ["PRIVCAL_MARKS"] = str(kits.parent / "marks.db")
-    project = Project(
-        name="bench",
-        server=Member("localhost", "server"),
-        port=demo.free_port(),
-        sites=tuple(Member(f"hospital-{n}", f"org_{n}") for n in range(1, count + 1)),
-        calibrators=(Member("calibrator@demo.org", "calibrator"),),
-    )
-    provisioning.provision(project, kits)
-    scores = cifar10c("motion_blur")
-    rows = np.random.default_rng(0).permutation(len(scores))
-    for n, member in enumerate(project.sites):
-        data = kits / f"{member.name}.npz"
-        mine = scores.take(rows[n * ROWS : (n + 1) * ROWS])
-        np.savez(data, logits=mine.outputs.array, labels=mine.labels)
-        rules = SecureRules(colluding=usual_colluding(count))
-        policy = Policy(1000.0, model="m", secure=rules)
-        setup.init(kits / member.name, data, policy, delay=delay)
-    demo.exchange_keys(kits, project)
-
-
-def _memory(site: Path) -> float:
-    """Megabytes of a site's processes: the one with the network and the one with the data."""
-    total = 0
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            if str(site) in (status.parent / "cmdline").read_text():
-                lines = status.read_text().splitlines()
-                total += next(int(s.split()[1]) for s in lines if s.startswith("VmRSS"))
-        except (OSError, StopIteration):
-            continue
-    return total / 1024
-
-
-def _many() -> None:
-    """The sites' own work for 50 of them, in one process: signatures, ledgers, sums, noise, seals."""
-    from privcal.transport.federation.shared.messages import Signer, open_message, seal_reply
-    from privcal.transport.federation.shared.requests import Request
-    from privcal.transport.federation.site.keys import SiteKeys
-    from privcal.transport.federation.site.settings import Site
-    from privcal.transport.federation.site.worker import reply_to
-    from privcal.trusted.queries import Gap
-    from privcal.trusted.question import Question
-
-    with tempfile.TemporaryDirectory() as folder:
-        kits = Path(folder) / "kits"
-        _make(kits, 50)
-        signer = Signer.of_kit(kits / "calibrator@demo.org")
-        names = [f"hospital-{n}" for n in range(1, 51)]
-
-        def answer(name: str, message: str) -> str:
-            site, root = Site.load(kits / name), kits / name / "startup" / "rootCA.pem"
-            opened = open_message(message, root, site=name)
-            reply = reply_to(site, opened.asker, opened.request)
-            assert reply.refused is None
-            return seal_reply(reply, opened, SiteKeys.load(site.folder), name)
-
-        seconds = []
-        for index in range(3):
-            asked = Question("bench", 0, index, 10**8, Gap(1.0 + index), "m")
-            request, _ = Request.make("question", "bench", [asked], names)
-            message = signer.sign(request)
-            began = time.perf_counter()
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(lambda name, m=message: answer(name, m), names))
-            seconds.append(time.perf_counter() - began)
-    report.table(
-        "federation: the work of 50 sites for one question, in one process",
-        ("what", "time"),
-        [
-            ("50 sites", report.duration(statistics.median(seconds))),
-            ("each", report.duration(statistics.median(seconds) / 50)),
-        ],
-    )
-
-
-def _secure() -> None:
-    """A whole campaign in secure sums, from connecting to the map, against one where each answers.
-
-    Both are the sketch: it asks once, after it has asked what owners tell and who would answer. With
-    the delay that sites have by default.
-    """
-    from privcal.transport.federation.site.settings import DELAY as usual
+def _campaigns(folder: Path) -> None:
+    from privcal.transport import demo
 
     rows, verdicts = [], []
-    for count in SECURE_SITES:
-        seconds = _campaigns(count, usual)
-        each, secure = (statistics.median(seconds[mode]) for mode in ("each", "secure"))
-        times = ratio(seconds["secure"], seconds["each"])
-        rows.append((str(count), f"{each:.1f} s", f"{secure:.1f} s", f"{times:.2f}"))
-        verdicts.append((f"secure against each, {count} sites", times, SECURE_TARGET))
+    ways = {"folder": _at_folder}
+    ways |= {"sftp": _over_sftp} if find_spec("paramiko") and find_spec("fsspec") else {}
+    ways |= {"flare": _over_flare} if find_spec("nvflare") else {}
+    for count in SITES:
+        where = folder / str(count)
+        names = made(where, count)
+        with _other(folder / f"other-{count}", count) as other:
+            for way, opened in ways.items():
+                if way == "flare" and count > 4:  # so many clients need more machines than one
+                    continue
+                said: dict[str, str] = {}
+                with opened(where, names) as mailbox:
+                    me = ["federation", "calibrate", "--as", str(where / "calibrator")]
+                    asking = [*me, "--mailbox", mailbox, "--model", demo.MODEL]
+                    secure = [*asking, "--aggregation", "secure"]
+                    runs = {way: partial(_ask, said, way, asking)} | other
+                    runs[f"{way}, secure"] = partial(_ask, said, f"{way}, secure", secure)
+                    take_turns(runs, 1)  # in the first one the sites' children start
+                    seconds = take_turns(runs, 1 if way == "flare" else ROUNDS)
+                for name, times in seconds.items():
+                    beside = f"{ratio(times, seconds['cells']):.2f}" if other else "-"
+                    looks = re.search("a look every ([^,]+)", said.get(name, ""))
+                    each = f"2 s, {looks[1]}" if looks else "-"
+                    trips, median = _trips(said.get(name, "0 trips")), statistics.median(times)
+                    trip = f"{median / trips:.1f} s" if trips else "-"
+                    rows.append(
+                        (str(count), name, each, str(trips), f"{median:.1f} s", trip, beside)
+                    )
+                if other and way in TARGETS:
+                    most = ratio(seconds[way], seconds["cells"])
+                    verdicts.append((f"{way} / cells, {count} sites", most, TARGETS[way]))
+                longer = _trips(said[f"{way}, secure"]) / _trips(said[way])
+                most = ratio(seconds[f"{way}, secure"], seconds[way]) / longer
+                if way in TARGETS:
+                    what = f"{way}: secure / each, over the ratio of trips, {count} sites"
+                    verdicts.append((what, most, SECURE_TARGET))
     report.table(
-        f"federation: one campaign (sketch), {usual:g} s delay, {ROUNDS} rounds that take turns",
-        ("sites", "each answers", "secure sums", "ratio"),
+        f"federation: one campaign (sketch), from command to map, {ROUNDS} rounds that take turns",
+        ("sites", "over", "looks of site and asker", "trips", "median", "a trip", "/ cells"),
         rows,
     )
-    for what, times, target in verdicts:
-        report.at_most(what, times, target, "×")
+    for what, most, target in verdicts:
+        report.at_most(what, most, target, "×")
 
 
-def _campaigns(count: int, delay: float) -> dict[str, list[float]]:
-    """Seconds of each campaign, by how answers are put together."""
-    from privcal.secure.panel import SecurePanel
-    from privcal.transport.federation.calibrator.panel import Sites
-    from privcal.transport.federation.calibrator.secure import SecureSites
-    from privcal.transport.federation.one_machine import processes
+def made(folder: Path, count: int) -> list[str]:
+    """The names of so many sites of a new federation in a folder."""
+    from privcal.transport import demo
 
-    seconds: dict[str, list[float]] = {"each": [], "secure": []}
+    names = [f"hospital-{n}" for n in range(1, count + 1)]
+    demo.make(folder, sites=names)
+    return names
+
+
+def _ask(said: dict[str, str], name: str, words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        kits = Path(folder) / "kits"
-        _make(kits, count, delay)
-        processes.up(kits, timeout=300.0)
-        try:
-            for turn in range(ROUNDS + 1):
-                for mode, times in seconds.items():
-                    began = time.perf_counter()
-                    with Sites(kits / "calibrator@demo.org") as sites:
-                        panel = sites if mode == "each" else SecurePanel(SecureSites(sites))
-                        calibrate(panel, "sketch", 1.0, model="m")
-                    if turn:  # in the first one the sites' children start
-                        times.append(time.perf_counter() - began)
-        finally:
-            processes.down(kits)
-    return seconds
+        out = ["--method", "sketch", "--epsilon", "0.1", "--out", f"{folder}/map.json"]
+        command = [sys.executable, "-m", "privcal", *words, *out]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr}")
+        said[name] = done.stderr
+
+
+def _trips(said: str) -> int:
+    return int(re.findall(r"(\d+) trips?\b", said)[-1])
+
+
+@contextmanager
+def _running(folder: Path, commands: Sequence[Sequence[object]], up: str) -> Iterator[None]:
+    """Meanwhile these commands of privcal run, and each has said that it is up."""
+    with ExitStack() as stack:
+        outputs = []
+        for words in commands:
+            output = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder))
+            command = [sys.executable, "-P", "-m", "privcal", *map(str, words)]
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            outputs.append((process, Path(output.name)))
+        for process, path in outputs:
+            while up not in (text := path.read_text()):
+                if process.poll() is not None:
+                    raise RuntimeError(text)
+                time.sleep(0.05)
+        yield
+
+
+@contextmanager
+def _at_folder(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    box = folder / "mailbox"
+    run = [("site", "run", folder / name, "--folder", box) for name in names]
+    with _running(folder, run, "looks into"):
+        yield str(box)
+
+
+def _at_sockets(folder: Path, names: Sequence[str]) -> Any:
+    run = [("site", "run", folder / n, "--socket", folder / f"{n}.sock") for n in names]
+    return _running(folder, run, "listens")
+
+
+@contextmanager
+def _over_sftp(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    from tests.support.sftp_server import Server
+
+    with ExitStack() as stack:
+        server = Server(folder)
+        stack.callback(server.end)
+        words = folder / "calibrator" / "credentials.toml"
+        words.touch(mode=0o600)
+        words.write_text("".join(f'{k} = "{v}"\n' for k, v in server.options.items()))
+        post = ["post", server.url, "--credentials", words, "--socket"]
+        stack.enter_context(_at_sockets(folder, names))
+        posts = [[*post, folder / f"{name}.sock"] for name in names]
+        stack.enter_context(_running(folder, posts, "carrying between"))
+        yield server.url
+
+
+@contextmanager
+def _over_flare(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    from tests.support.flare import running
+
+    with _at_sockets(folder, names), running(folder, names) as flare:
+        yield f"flare:{flare.admin}"
+
+
+@contextmanager
+def _other(folder: Path, count: int) -> Iterator[dict[str, Callable[[], Any]]]:
+    """A campaign of the other version, whose sites are up meanwhile; nothing where there is none."""
+    if not (clone := os.environ.get("PRIVCAL_BESIDE")):
+        yield {}
+        return
+    folder.mkdir()
+    kits, env = folder / "kits", {**os.environ, "PYTHONPATH": f"{clone}/src"}
+    started = partial(subprocess.Popen, cwd=clone, env=env, text=True)
+    command = [sys.executable, "-c", _OTHER, str(kits), str(count)]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sites:
+
+        def ask() -> None:
+            kit, out = str(kits / "calibrator@demo.org"), str(folder / f"{time.time()}.json")
+            asking = ["calibrate", "--federation", kit, "--model", "m", "--method", "sketch"]
+            words = [sys.executable, "-m", "privcal", *asking, "--epsilon", "0.1", "--out", out]
+            subprocess.run(words, cwd=clone, env=env, check=True, capture_output=True)
+
+        assert sites.stdout is not None
+        assert sites.stdout.readline() == "up\n"
+        yield {"cells": ask}
+        sites.communicate()
+
+
+def _demo(folder: Path) -> None:
+    rows = []
+    for number in range(ROUNDS):
+        began = time.perf_counter()
+        words = ["federation", "demo", "--dir", str(folder / f"{number}")]
+        done = subprocess.run(
+            [sys.executable, "-m", "privcal", *words], capture_output=True, text=True, check=True
+        )
+        up, end = re.findall(r"after ([\d.]+) s", done.stderr)
+        rows.append((f"{up} s", f"{end} s", f"{time.perf_counter() - began:.1f} s"))
+    report.table("federation demo", ("up", "end", "the command"), rows)

@@ -89,7 +89,7 @@ def _measure(count: int) -> dict[str, list[float]]:
             boxes = {
                 name: deal_box(terms, name, names[0], dealt, members, keys[name]) for name in names
             }
-            seal, unseal = _bare(count, 16 * 2 * BINS)
+            seal, unseal = bare(count, 16 * 2 * BINS)
             for what, call in (
                 ("share", lambda terms=terms: site.share(terms, "acme")),
                 ("share, floor", seal),
@@ -102,7 +102,7 @@ def _measure(count: int) -> dict[str, list[float]]:
     return seconds
 
 
-def _bare(count: int, length: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def bare(count: int, length: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """So many boxes sealed and signed, and checked and opened, with the library alone."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey

@@ -17,17 +17,15 @@ import typer
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
-UNITS = ["privcal-site.service", "privcal-server.service"]
-COMPOSES = {"compose.yaml": "site", "compose.server.yaml": "server"}
+UNITS = ["privcal-site.service", "privcal-post.service"]
 ACCOUNT = "10001"
 
-# Commands of one word or two that the files start, besides the ones that take a folder alone.
-COMMANDS = {
-    "privcal-site.service": {"ExecStartPre": "federation check", "ExecStart": "site run"},
-    "privcal-server.service": {"ExecStartPre": "federation check", "ExecStart": "federation serve"},
-    "compose.yaml": {"command": "site run", "healthcheck": "site health"},
-    "compose.server.yaml": {"command": "federation serve", "healthcheck": "federation check"},
-}
+# What the files start.
+SITE_RUNS = "site run /srv/privcal/site --folder /srv/privcal/letters --socket /run/privcal/site"
+POST_RUNS = (
+    "post ${PRIVCAL_MAILBOX} --socket /run/privcal/site --credentials /etc/privcal/post.toml"
+)
+STARTED = [SITE_RUNS, POST_RUNS, "site run /site --folder /letters", "site health /site"]
 
 
 # --- systemd -----------------------------------------------------------------------------
@@ -87,20 +85,28 @@ HARDENED = {
 def test_a_service_has_no_more_than_it_needs(name: str) -> None:
     service = unit(name)["Service"]
     assert {key: service.get(key) for key in HARDENED} == HARDENED
-    [families] = service["RestrictAddressFamilies"]
-    assert set(families.split()) == {"AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK"}
-    assert service["User"] == service["Group"] == ["privcal"]
+    assert (
+        service["User"] == service["Group"] == [name.removesuffix(".service").replace("-site", "")]
+    )
+    assert {"MemoryMax", "TasksMax"} < set(service)
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_a_service_writes_where_it_must_and_not_to_its_keys_nor_to_the_data(name: str) -> None:
-    service = unit(name)["Service"]
-    folder = f"/srv/privcal/{'site' if 'site' in name else 'server'}"
+def test_a_site_has_no_network_and_writes_where_it_must_and_not_to_the_data() -> None:
+    service = unit("privcal-site.service")["Service"]
+    assert service["PrivateNetwork"] == ["yes"]
+    assert service["RestrictAddressFamilies"] == ["AF_UNIX"]
     [writable] = service["ReadWritePaths"]
-    ledger = ["/srv/privcal/ledger"] if "site" in name else []
-    assert writable.split() == [folder, *ledger]
-    assert service["ReadOnlyPaths"] == [f"{folder}/startup"]
-    assert service["WorkingDirectory"] == [folder]
+    assert writable.split() == [f"/srv/privcal/{part}" for part in ("site", "ledger", "letters")]
+    assert service["WorkingDirectory"] == ["/srv/privcal/site"]
+
+
+def test_the_post_is_another_account_that_reaches_the_socket_and_nothing_of_the_site() -> None:
+    site, post = (unit(name)["Service"] for name in UNITS)
+    assert post["SupplementaryGroups"] == site["Group"] != post["Group"]
+    assert site["RuntimeDirectoryMode"] == ["0750"]
+    [hidden] = post["InaccessiblePaths"]
+    assert hidden.split() == ["/srv/privcal", "/var/lib/privcal"]
+    assert "ReadWritePaths" not in post
 
 
 def test_a_sites_marks_are_not_where_its_ledger_is() -> None:
@@ -111,25 +117,28 @@ def test_a_sites_marks_are_not_where_its_ledger_is() -> None:
     assert not any(marks.is_relative_to(path) for path in service["ReadWritePaths"][0].split())
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_polars_is_told_not_to_write_code_where_that_is_forbidden(name: str) -> None:
-    service = unit(name)["Service"]
+def test_polars_is_told_not_to_write_code_where_that_is_forbidden() -> None:
+    service = unit("privcal-site.service")["Service"]
     assert service["MemoryDenyWriteExecute"] == ["yes"]
     assert "POLARS_SKIP_CPU_CHECK=1" in service["Environment"]
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_a_service_checks_its_kit_first_and_does_not_start_over_for_ever(name: str) -> None:
+@pytest.mark.parametrize(("name", "command"), [*zip(UNITS, (SITE_RUNS, POST_RUNS), strict=True)])
+def test_a_service_does_not_start_over_for_ever(name: str, command: str) -> None:
     parsed = unit(name)
     assert set(parsed) == {"Unit", "Service", "Install"}
     service = parsed["Service"]
-    assert service["Restart"] == ["on-failure"]
+    assert service["Restart"] in (["on-failure"], ["always"])
     assert set(parsed["Unit"]) >= {"StartLimitIntervalSec", "StartLimitBurst", "After", "Wants"}
-    folder = service["WorkingDirectory"][0]
-    for key, command in COMMANDS[name].items():
-        [line] = service[key]
-        assert shlex.split(line) == ["/opt/privcal/bin/privcal", *command.split(), folder]
+    [line] = service["ExecStart"]
+    assert shlex.split(line) == ["/opt/privcal/bin/privcal", *shlex.split(command)]
     assert parsed["Install"]["WantedBy"] == ["multi-user.target"]
+
+
+def test_a_site_that_says_nothing_is_started_anew() -> None:
+    service = unit("privcal-site.service")["Service"]
+    assert service["Type"] == ["notify"]
+    assert service["WatchdogSec"] == ["2min"]
 
 
 # --- the image ---------------------------------------------------------------------------
@@ -169,7 +178,7 @@ def test_the_image_is_made_of_this_source_and_of_no_package_of_that_name_from_el
     wheel, install = said(build, "RUN")
     assert "pip wheel" in wheel
     assert "--no-deps" in wheel
-    assert '"$(ls /wheels/privcal-*.whl)[federation]"' in install
+    assert '"$(ls /wheels/privcal-*.whl)[secure]"' in install
     assert "--only-binary :all:" in install
     for sources in said(build, "COPY"):
         for source in sources.split()[:-1]:
@@ -191,7 +200,7 @@ def test_the_image_runs_as_one_fixed_account_that_is_not_root() -> None:
     made = said(image, "RUN")[-1]
     assert f"groupadd --gid {ACCOUNT}" in made
     assert f"useradd --uid {ACCOUNT} --gid {ACCOUNT}" in made
-    assert f"-m 0700 -o {ACCOUNT} -g {ACCOUNT} /site /server /ledger /marks" in made
+    assert f"-m 0700 -o {ACCOUNT} -g {ACCOUNT} /site /ledger /marks" in made
     assert json.loads(said(image, "ENTRYPOINT")[0]) == ["privcal"]
     assert "PRIVCAL_MARKS=/marks/marks.db" in said(image, "ENV")[0].split()
 
@@ -199,20 +208,19 @@ def test_the_image_runs_as_one_fixed_account_that_is_not_root() -> None:
 # --- compose -----------------------------------------------------------------------------
 
 
-def service(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def service() -> tuple[dict[str, Any], dict[str, Any]]:
     yaml = pytest.importorskip("yaml", reason="needs PyYAML, which NVIDIA FLARE brings")
-    document = yaml.safe_load((DEPLOY / name).read_text("utf-8"))
-    assert set(document["services"]) == {COMPOSES[name]}
-    return document, document["services"][COMPOSES[name]]
+    document = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+    assert set(document["services"]) == {"site"}
+    return document, document["services"]["site"]
 
 
 def mounts(service: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {mount["target"]: mount for mount in service["volumes"]}
 
 
-@pytest.mark.parametrize("name", COMPOSES)
-def test_a_container_has_no_more_than_it_needs(name: str) -> None:
-    _, found = service(name)
+def test_a_container_has_no_more_than_it_needs() -> None:
+    _, found = service()
     assert found["read_only"] is True
     assert found["cap_drop"] == ["ALL"]
     assert found["security_opt"] == ["no-new-privileges:true"]
@@ -221,42 +229,30 @@ def test_a_container_has_no_more_than_it_needs(name: str) -> None:
     [temporary] = found["tmpfs"]
     assert temporary.startswith("/tmp:")
     assert {"noexec", "nosuid", "nodev"} < set(temporary.removeprefix("/tmp:").split(","))
-    for word in ("privileged", "cap_add", "network_mode", "pid", "ipc", "devices", "userns_mode"):
+    assert found["network_mode"] == "none"
+    assert found["mem_limit"] == "8g"
+    for word in ("privileged", "cap_add", "ports", "pid", "ipc", "devices", "userns_mode"):
         assert word not in found
     assert found["build"] == {"context": "..", "dockerfile": "deploy/Dockerfile"}
 
 
 def test_a_sites_data_are_read_only_and_its_ledger_and_marks_are_volumes_of_their_own() -> None:
-    document, found = service("compose.yaml")
+    document, found = service()
     places = mounts(found)
-    assert set(places) == {"/site", "/data", "/ledger", "/marks"}
+    assert set(places) == {"/site", "/data", "/letters", "/ledger", "/marks"}
     assert places["/data"]["read_only"] is True
-    for target in ("/site", "/data"):
+    for target in ("/site", "/data", "/letters"):
         assert places[target]["bind"] == {"create_host_path": False}
         assert re.fullmatch(r"\$\{PRIVCAL_\w+:\?.+\}", places[target]["source"])
     own = [places[target] for target in ("/ledger", "/marks")]
     assert [mount["type"] for mount in own] == ["volume", "volume"]
     assert {mount["source"] for mount in own} == set(document["volumes"]) == {"ledger", "marks"}
-    assert "ports" not in found  # a site calls, and is not called
 
 
-def test_the_server_has_neither_data_nor_a_ledger() -> None:
-    document, found = service("compose.server.yaml")
-    assert set(mounts(found)) == {"/server"}
-    assert "volumes" not in document
-    assert len(found["ports"]) == 1
-
-
-@pytest.mark.parametrize("name", COMPOSES)
-def test_a_container_starts_and_asks_after_the_kit_that_is_mounted(name: str) -> None:
-    _, found = service(name)
-    folder = f"/{COMPOSES[name]}"
-    assert found["command"] == [*COMMANDS[name]["command"].split(), folder]
-    assert found["healthcheck"]["test"] == [
-        *("CMD", "privcal", *COMMANDS[name]["healthcheck"].split()),
-        folder,
-    ]
-    assert folder in mounts(found)
+def test_a_container_starts_and_asks_after_the_site_that_is_mounted() -> None:
+    _, found = service()
+    assert " ".join(found["command"]) in STARTED
+    assert found["healthcheck"]["test"] == ["CMD", "privcal", "site", "health", "/site"]
 
 
 # --- the commands ------------------------------------------------------------------------
@@ -272,9 +268,16 @@ def commands() -> set[str]:
     return found
 
 
-def test_every_command_that_is_started_exists() -> None:
-    started = {command for file in COMMANDS.values() for command in file.values()}
-    assert started <= commands()
+@pytest.mark.parametrize("line", STARTED)
+def test_every_command_that_is_started_exists_with_its_options(line: str) -> None:
+    from privcal.cli.app import app
+
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line)
+    while getattr(command, "commands", None):
+        command, words = command.resolve_command(None, words)[1:]
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 @pytest.mark.parametrize("page", ["deploy/README.md", "docs/operation.md"])
@@ -283,7 +286,8 @@ def test_every_command_that_a_page_names_exists(page: str) -> None:
     named = {
         f"{a} {b}"
         for a, b in re.findall(
-            r"\b(?:privcal|owner|compose run --rm site) (site|federation|ledger|source) (\w+)", text
+            r"\b(?:privcal|owner|compose run --rm site) (site|federation|ledger|roster|keys|source) (\w+)",
+            text,
         )
     }
     assert len(named) >= 4

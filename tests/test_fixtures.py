@@ -10,7 +10,6 @@ import hashlib
 import json
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -317,33 +316,18 @@ def test_a_letter_is_answered_by_an_owner_of_today(
 
 
 @every_version
-def test_a_signed_letter_and_its_sealed_answer_are_opened(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+def test_a_signed_letter_of_an_earlier_version_gets_one_sentence(
+    home: Home, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
-    from privcal.secure.keys import SealingKey
-    from privcal.transport.federation.shared.messages import open_reply
-    from privcal.transport.federation.shared.roster import Roster
-    from privcal.transport.mail import letters
-    from privcal.transport.mail.signed import open_letter
-
-    folder, facts = home.folder / "signed", home.expected["signed"]
-    monkeypatch.setattr(time, "time", lambda: facts["issued"] + 60.0)
-    question = letters.read_file(folder / "question.json", letters.QUESTION_FORMAT)
-    opened = open_letter(question, folder / "root.pem", "site-1")
-    assert {one.asker for one in opened} == {"ann@lab.org"}
-    assert opened[0].request.campaign == "signed"
-    answer = letters.read_file(folder / "answer.json", letters.ANSWER_FORMAT)
-    assert answer["question"] == letters.digest(question)
-    key = SealingKey.read((folder / "question.key").read_text("ascii"))
-    card = Roster.load(folder / "roster.json").card("site-1")
-    assert card is not None
-    replies = [
-        open_reply(text, message, card, key, one.request)
-        for text, message, one in zip(answer["replies"], question["messages"], opened, strict=True)
-    ]
-    assert replies[0].accepted
-    assert len(replies[1].values) == opened[1].request.questions[0].query.length
+    folder = home.folder / "signed"
+    monkeypatch.chdir(folder)
+    save(Path("mine.npz"), random_scores(40, classes=3))
+    for command in (
+        ("source", "answer", "mine.npz", "question.json", "--yes", "--out", "a.json"),
+        ("campaign", "describe", "question.json"),
+    ):
+        assert "signed: this privcal has signed letters in mailboxes alone" in run.fails(*command)
+    assert not Path("a.json").exists()
 
 
 @every_version

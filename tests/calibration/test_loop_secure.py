@@ -255,5 +255,5 @@ def test_without_cryptography_one_sentence_says_what_to_install() -> None:
     )
     assert python(code).stdout.splitlines() == [
         "3",
-        "secure sums need one more package: pip install 'privcal[secure]'",
+        "letters and secure sums need one more package: pip install 'privcal[secure]'",
     ]

@@ -44,7 +44,7 @@ def test_every_commands_line_in_the_contents_is_the_first_of_its_docstring() -> 
         assert command.help == " ".join(first.split()), words
 
 
-@pytest.mark.parametrize("words", [[], ["ledger"], ["site", "keys"]])
+@pytest.mark.parametrize("words", [[], ["ledger"], ["keys"], ["federation"]])
 def test_help_of_a_group_says_the_whole_line_of_each_command(words: list[str]) -> None:
     said = " ".join(privcal(*words, "--help").stdout.split())
     start = " ".join([*words, ""])
@@ -57,9 +57,9 @@ def test_help_of_a_group_says_the_whole_line_of_each_command(words: list[str]) -
 
 
 def test_a_flag_is_not_shown_as_if_it_took_a_value_and_no_example_is_broken() -> None:
-    said = privcal("calibrate", "--help").stdout
+    said = privcal("federation", "calibrate", "--help").stdout
     assert "<bool>" not in said
-    assert "--min-sites 3 --out map.json\n" in said
+    assert "--aggregation secure --out map.json\n" in said
     assert max(map(len, said.partition("Options:")[2].splitlines())) <= 80
 
 
@@ -98,7 +98,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     [
         ("cal", {"calibrate"}),
         ("ledger re", {"reconcile"}),
-        ("site keys ", {"rotate", "destroy"}),
+        ("keys ", {"rotate", "destroy"}),
         ("apply --prob", {"--probabilities"}),
     ],
 )

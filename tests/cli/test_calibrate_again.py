@@ -47,7 +47,7 @@ def listed() -> list[str]:
 OUT = ("--out", "map.json", "--sketch", "sketch.json")
 
 
-@pytest.mark.parametrize("method", [(), ACC_T, ("--aggregation", "secure", "--alone", "1")])
+@pytest.mark.parametrize("method", [(), ACC_T, ("--aggregation", "secure,alone=1")])
 def test_the_same_command_again_is_free_and_gives_the_same(
     run: Any, clinics: list[str], method: tuple[str, ...]
 ) -> None:

@@ -53,7 +53,7 @@ def test_it_writes_a_map_and_says_what_is_promised(
 
 def test_programs_get_the_totals(run: Any, clinics: list[Path], tmp_path: Path) -> None:
     create(run, clinics)
-    asked = ("--method", "acc-t", "--alone", 4, "--colluding", 1, "--needed", 5, "--json")
+    asked = ("--method", "acc-t", "--aggregation", "secure,alone=4,colluding=1,needed=5", "--json")
     stdout, _ = run.ok("calibrate", *clinics, *SECURE, *asked, "--out", tmp_path / "m.json")
     said = json.loads(stdout)
     assert said["epsilon_alone"] == 4.0
@@ -74,7 +74,7 @@ def test_new_ledgers_need_a_policy_that_lets_others_learn_more(
     before = sorted(tmp_path.iterdir())
     assert "give --policy a file with [secure]" in run.fails(*args)
     assert sorted(tmp_path.iterdir()) == before
-    run.ok(*args, "--alone", 1)  # then they learn no more
+    run.ok(*args, "--aggregation", "secure,alone=1")  # then they learn no more
 
 
 def test_without_secure_in_the_policy_others_learn_no_more_than_the_total(
@@ -83,7 +83,7 @@ def test_without_secure_in_the_policy_others_learn_no_more_than_the_total(
     create(run, clinics, "epsilon = 2.0\n")
     args = ("calibrate", *clinics, *SECURE, "--out", tmp_path / "m.json")
     assert "where a policy has no [secure]" in run.fails(*args, code=1)
-    run.ok(*args, "--alone", 2)
+    run.ok(*args, "--aggregation", "secure,alone=2")
 
 
 def test_of_answers_there_is_no_total(run: Any, clinics: list[Path], tmp_path: Path) -> None:
@@ -106,16 +106,19 @@ def test_asked_again_under_its_name_it_is_the_same_and_free(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--colluding", 2), "are for --aggregation secure"),
-        (("--groups", 3), "are for --aggregation secure"),
+        (("--aggregation", "secure,x=2"), "--aggregation takes each, or secure with alone,"),
+        (("--aggregation", "each,groups=3"), "--aggregation takes each, or secure with alone,"),
         (("--aggregation", "both"), "--aggregation must be one of each, secure"),
         ((*SECURE, "--rehearse"), "a rehearsal asks each source by itself"),
         ((*SECURE, "--answers"), "answers by mail come from one source each"),
-        ((*SECURE, "--groups", 3), "groups are for 60 sources and more"),
-        ((*SECURE, "--groups", 2), "groups must be one of 1, 3, 5, 7, 9"),
-        ((*SECURE, "--needed", 2), "4 to 5 can be needed, not 2"),
-        ((*SECURE, "--colluding", 4), "needs at least 6 sources, and there are 5"),
-        ((*SECURE, "--alone", 0), "alone must be a whole number from 1"),
+        ((*SECURE, "--aggregation", "secure,groups=3"), "groups are for 60 sources and more"),
+        ((*SECURE, "--aggregation", "secure,groups=2"), "groups must be one of 1, 3, 5, 7, 9"),
+        ((*SECURE, "--aggregation", "secure,needed=2"), "4 to 5 can be needed, not 2"),
+        (
+            (*SECURE, "--aggregation", "secure,colluding=4"),
+            "needs at least 6 sources, and there are 5",
+        ),
+        ((*SECURE, "--aggregation", "secure,alone=0"), "alone must be a whole number from 1"),
     ],
 )
 def test_what_cannot_be_asked_is_said_for_nothing(
@@ -139,9 +142,9 @@ def test_an_interrupted_run_goes_on_only_as_it_was_begun(
         run("calibrate", *clinics, *SECURE, *out)
     for more in (
         (),
-        (*SECURE, "--alone", 5),
-        (*SECURE, "--needed", 5),
-        (*SECURE, "--colluding", 2),
+        (*SECURE, "--aggregation", "secure,alone=5"),
+        (*SECURE, "--aggregation", "secure,needed=5"),
+        (*SECURE, "--aggregation", "secure,colluding=2"),
     ):
         stderr = run.fails("calibrate", *clinics, *out, *more)
         assert "was begun with --aggregation secure" in stderr
@@ -225,15 +228,14 @@ def test_what_a_secure_campaign_will_ask_is_described_as_it_is(run: Any, tmp_pat
     each = run.json(*about)
     assert "secure" not in each
     assert each["digest"] != said["digest"]
-    other = run.json(*about, *SECURE, "--alone", 5)
+    other = run.json(*about, *SECURE, "--aggregation", "secure,alone=5")
     assert other["digest"] != said["digest"]
     stdout, _ = run.ok(*about, *SECURE, "--html", tmp_path / "page.html")
     words = " ".join(stdout.split())
     assert "only the total over all sources is ever opened, for ε = 0.2" in words
-    assert "the server and up to 10 of the other sources" in words
+    assert "the carrier and up to 10 of the other sources" in words
     assert "Against all others together ε = 2" in words
     assert "nobody else has to be trusted" not in words
-    assert "are for --aggregation secure" in run.fails(*about, "--alone", 5)
 
 
 def test_the_policy_of_a_description_allows_what_it_describes() -> None:

@@ -128,7 +128,7 @@ def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
         ("calibrate", kept, *new, "--out", out),
         ("calibrate", *clinics, "--public", kept, "--method", "sketch", "--out", out),
         ("calibrate", *clinics, "--policy", kept, "--out", out),
-        ("calibrate", "--federation", kept, "--model", "v3", "--out", out),
+        (*("federation", "calibrate", "--as", kept, "--mailbox", kept.parent), "--model", "m", "--out", out),
         ("refine", kept, own, "--out", out),
         ("refine", kept, own, "--out", out, "--force"),
         ("refine", shared, kept, "--out", out),
@@ -148,9 +148,8 @@ def test_no_command_takes_a_refined_map_for_something_to_send_merge_or_publish(
         ("audit", kept),
         ("site", "add", kept.parent, "--data", kept, "--per-row", "--model", "v3"),
         ("site", "init", kept.parent, "--data", kept, "--per-row"),
-        ("federation", "roster", kept.parent),
-        ("federation", "check", kept.parent),
-        ("federation", "revocations", kept.parent, kept),
+        ("federation", "check", "--as", kept.parent, "--mailbox", kept.parent),
+        ("roster", "show", kept),
     ):  # fmt: skip
         code, stdout, stderr = run(*args)
         assert code in (1, 2), args

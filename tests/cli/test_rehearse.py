@@ -210,9 +210,3 @@ def test_what_would_last_is_not_part_of_a_rehearsal(
     run: Any, clinics: list[Path], more: list[str]
 ) -> None:
     assert "leave out --new-ledger" in run.fails("calibrate", *clinics, "--rehearse", *more)
-
-
-def test_a_federation_cannot_be_rehearsed(run: Any, tmp_path: Path) -> None:
-    pytest.importorskip("nvflare")
-    code, _, err = run("calibrate", "--federation", tmp_path, "--rehearse")
-    assert (code, "nobody may look at those of a federation" in err) == (2, True)

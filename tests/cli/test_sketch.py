@@ -49,7 +49,7 @@ def check_estimates(said: dict[str, Any], epsilon: float) -> None:
         assert 0 <= said[name]["low"] <= said[name]["value"] <= said[name]["high"] <= 1, name
 
 
-@pytest.mark.parametrize("secure", [(), ("--aggregation", "secure", "--alone", 1)], ids=str)
+@pytest.mark.parametrize("secure", [(), ("--aggregation", "secure,alone=1")], ids=str)
 @pytest.mark.parametrize("with_public", [False, True])
 def test_the_model_is_fitted_once_in_a_run(
     run: Any,

@@ -115,9 +115,15 @@ def test_every_command_of_the_core_runs_without_what_only_posix_has(files: Path)
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="played on Linux alone")
 def test_a_federation_without_posix_is_one_sentence(tmp_path: Path) -> None:
     commands: list[tuple[str, ...]] = [
-        ("federation", "up", "--demo"),
-        ("site", "status", "kit"),
-        ("calibrate", "--federation", "kit", "--model", "m", "--out", "map.json"),
+        ("federation", "demo"),
+        ("site", "status", "hospital-1"),
+        (
+            *("federation", "calibrate", "--as", "me", "--mailbox", "box"),
+            "--model",
+            "m",
+            "--out",
+            "m",
+        ),
     ]
     ended, said = on_windows(tmp_path, commands)
     assert ended == [2, 2, 2]

@@ -43,7 +43,7 @@ def test_the_owner_sees_both_totals_and_both_caps(ledger: Ledger, run: Run) -> N
     told = " ".join(told.split())
     assert "epsilon spent: 0.5; 1.5 remains of 2" in told
     assert "however many collude: epsilon 2.3 spent; 12.7 remains of 15" in told
-    assert "the server and up to 7 other hospitals together" in told
+    assert "the carrier and up to 7 other hospitals together" in told
     assert "in a secure sum (2 alone)" in told
     assert "a secure sum was opened" in told
     assert "lost" not in told
@@ -93,7 +93,7 @@ def test_many_ledgers_at_once_show_who_is_used_up_alone(ledger: Ledger, run: Run
 
 def test_whoever_reconciles_is_told_that_a_site_needs_new_keys(ledger: Ledger, run: Run) -> None:
     code, _, told = run("ledger", "reconcile", ledger.path, "--write-off", 0.1)
-    assert (code, "privcal site keys rotate" in told) == (0, True)
+    assert (code, "privcal keys rotate" in told) == (0, True)
 
 
 def test_a_page_shows_both_totals_and_what_was_opened(ledger: Ledger) -> None:

@@ -540,15 +540,19 @@ def test_of_few_sites_the_command_says_that_none_can_be_told_from_the_others(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def near(kit: Path, campaign: Campaign, *more: Any, **settings: Any) -> Any:
+    def near(folder: Path, box: str, campaign: Campaign, *more: Any, **settings: Any) -> Any:
         given.update(settings)
         return nullcontext(Recorded(LocalPanel(hospitals(number), "me"), campaign))
 
-    monkeypatch.setattr("privcal.transport.federation.calibrator.distant", near)
-    monkeypatch.setattr("privcal.cli.calibrate.need_flare", lambda: None)
+    pytest.importorskip("cryptography", reason="letters need cryptography: privcal[secure]")
+    from privcal.transport.keys import Keys
+
+    monkeypatch.setattr("privcal.transport.calibrator.distant", near)
+    Keys.make(tmp_path, "me", "calibrator")
     for number, told in ((7, True), (8, False)):
         out, _ = run.ok(
-            *("calibrate", "--federation", tmp_path, "--model", MOTION.model, "--method", "sketch"),
+            *("federation", "calibrate", "--as", tmp_path, "--mailbox", tmp_path),
+            *("--model", MOTION.model, "--method", "sketch"),
             *("--out", tmp_path / f"{number}.json"),
         )
         assert ("With fewer than 8 sites a false answer cannot be told" in out) == told

@@ -1,173 +1,121 @@
-"""Real server and site processes over loopback: they connect, stop, and survive a crash."""
+"""Real processes over a folder: a calibrator and sites that are killed, and nobody pays twice."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from privcal.trusted.errors import InputError
+pytest.importorskip("cryptography", reason="letters need cryptography: privcal[secure]")
 
-pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
-if not Path("/proc/self/cmdline").exists():
-    pytest.skip("finds processes in /proc", allow_module_level=True)
+from privcal.data.ledger import Ledger
+from privcal.transport import demo as example
+from privcal.transport.site import setup
+from privcal.transport.site.settings import LEDGER
 
-import privcal
-from privcal.transport.federation.authority.kits import provision
-from privcal.transport.federation.authority.project import Member, Project
-from privcal.transport.federation.calibrator.link import Link
-from privcal.transport.federation.one_machine import processes
-from privcal.transport.federation.one_machine.demo import free_port
-from privcal.transport.federation.site import setup
-from privcal.transport.federation.site.health import Sign, last_status, look
-from tests.support.federation_parts import write_rows
-from tests.support.federation_processes import until
-
-pytestmark = pytest.mark.xdist_group("federation processes")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def kits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Made once. What one test leaves running the next one finds; `up` starts what is missing."""
-    folder = tmp_path_factory.mktemp("federation")
-    project = Project(
-        "trial",
-        Member("localhost", "server"),
-        free_port(),
-        (Member("hospital-1", "one"), Member("hospital-2", "second")),
-        (Member("ann@lab.org", "lab"),),
-    )
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Four hospitals that run, and hold their answers for a fifth of a second."""
+    folder = tmp_path_factory.mktemp("processes") / "demo"
+    init = setup.init
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVCAL_MARKS", str(folder / "marks.db"))
-        provision(project, folder / "kits")
-        for member in project.sites:
-            data = write_rows(folder / f"{member.name}.npz", 20, seed=len(member.org))
-            setup.init(folder / "kits" / member.name, data, privcal.Policy(1.0), delay=0.2)
-    yield folder / "kits"
-    processes.down(folder / "kits")
+        patch.setenv("PRIVCAL_MARKS", str(folder.parent / "marks.db"))
+        patch.setattr(setup, "init", lambda *given, **more: init(*given, **more, delay=0.2))
+        example.make(folder)
+        with example.running(folder):
+            yield folder
 
 
 @pytest.fixture(autouse=True)
-def _our_code_and_their_marks_in_their_processes(
-    kits: Path, monkeypatch: pytest.MonkeyPatch
+def _marks(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVCAL_MARKS", str(made.parent / "marks.db"))
+
+
+def spent(made: Path) -> list[int]:
+    return [Ledger(made / name / LEDGER).nano_spent for name in example.SITES]
+
+
+def calibrate(made: Path, out: Path, *more: object) -> subprocess.Popen[str]:
+    who = ("--as", made / example.CALIBRATOR, "--mailbox", made / example.MAILBOX)
+    what = ("--model", example.MODEL, "--out", out, "--every", 0.05, "--wait", 60, "--json")
+    command = ("federation", "calibrate", *who, *what, *more)
+    return subprocess.Popen(
+        [sys.executable, "-m", "privcal", *map(str, command)],
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    return dict(json.loads(stdout))
+
+
+KILLS = int(os.environ.get("PRIVCAL_KILLS", "3"))
+"""Kills for each kind of campaign; more of them are a matter of patience."""
+
+
+@pytest.mark.parametrize(
+    "how", [("--method", "acc-t", "--option", "iterations=2"), ("--aggregation", "secure")]
+)
+def test_a_calibrator_killed_at_random_moments_goes_on_and_nobody_pays_twice(
+    made: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(privcal.__file__).parent.parent))
-    monkeypatch.setenv("PRIVCAL_MARKS", str(kits.parent / "marks.db"))
+    before, out, draw = spent(made), tmp_path / "map.json", random.Random(7)
+    command = (*how, "--epsilon", 0.5)
+    began = time.monotonic()
+    finished(calibrate(made, tmp_path / "whole.json", *command))
+    whole = time.monotonic() - began
+    for _ in range(KILLS):
+        process = calibrate(made, out, *command)
+        time.sleep(draw.uniform(0.3, 1.0) * whole)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    said = finished(calibrate(made, out, *command))
+    assert len(said["spent"]) == len(example.SITES)
+    assert [now - then for then, now in zip(before, spent(made), strict=True)] == [10**9] * 4, (
+        "once for the whole run, and once for the one that was killed"
+    )
 
 
-def of(kits: Path) -> list[str]:
-    """Every process that names the kits, found without the code under test."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = entry.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(kits) in words:
-            found.append(words)
-    return found
-
-
-def test_a_site_opens_no_port(kits: Path) -> None:
-    """The server has one; nobody on a hospital's machine or network can connect to the site."""
-    pids = processes.up(kits)
-    assert listening(pids["localhost"])
-    assert not listening(pids["hospital-1"])
-
-
-def test_sites_connect_stop_and_come_back_after_a_crash(kits: Path) -> None:
-    processes.down(kits)
-    assert processes.running(kits) == {}
-    pids = processes.up(kits)
-    assert list(pids) == ["localhost", "hospital-1", "hospital-2"]
-    assert json.loads((kits / "processes.json").read_text()) == pids
-    assert processes.up(kits) == pids  # nothing to do
-
-    os.kill(pids["hospital-2"], signal.SIGKILL)
-    until(lambda: "hospital-2" not in processes.running(kits), "its end")
-    again = processes.up(kits)
-    assert again["hospital-2"] != pids["hospital-2"]
-    assert {n: again[n] for n in ("localhost", "hospital-1")} == {
-        n: pids[n] for n in ("localhost", "hospital-1")
-    }
-    assert connected(kits) == ["hospital-1", "hospital-2"]
-
-    assert processes.down(kits) == 3
-    assert of(kits) == []
-    assert processes.running(kits) == {}
-    assert not (kits / "processes.json").exists()
-    assert processes.down(kits) == 0
-    for name in ("localhost", "hospital-1"):
-        assert (kits / name / processes.OUTPUT).stat().st_size > 0
-
-
-def test_sites_find_a_server_that_was_restarted(kits: Path) -> None:
-    pids = processes.up(kits)
-    os.kill(pids["localhost"], signal.SIGKILL)
-    until(lambda: "localhost" not in processes.running(kits), "its end")
-    again = processes.up(kits)
-    assert again["localhost"] != pids["localhost"]
-    assert again["hospital-1"] == pids["hospital-1"], "a hospital needs to do nothing"
-    until(lambda: connected(kits) == ["hospital-1", "hospital-2"], "the sites")
-
-
-def test_a_site_that_runs_is_well_and_one_that_was_stopped_is_not(kits: Path) -> None:
-    processes.up(kits, sites=None)
-    until(lambda: last_status(kits / "hospital-1").get("connected_since"), "its first word")
-    signs = {sign.what: sign for sign in look(kits / "hospital-1")}
-    assert all(sign.well for sign in signs.values()), signs
-    os.kill(processes.running(kits)["localhost"], signal.SIGKILL)
-    until(lambda: not signs_of(kits)["server"].well, "its notice that the server is gone")
-    processes.down(kits)
-    assert not signs_of(kits)["process"].well
-
-
-def signs_of(kits: Path) -> dict[str, Sign]:
-    return {sign.what: sign for sign in look(kits / "hospital-1")}
-
-
-def connected(kits: Path) -> list[str]:
-    link = Link(kits / "ann@lab.org")
-    link.open()
+def test_a_site_that_was_killed_answers_when_it_runs_again(made: Path, tmp_path: Path) -> None:
+    """The run waits: the site's new process finds the letter, and its child charges once."""
+    [number] = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if {str(made / "hospital-4"), "run"} <= {*_words(path)}
+    ]
+    before = spent(made)
+    os.kill(number, signal.SIGKILL)
+    process = calibrate(made, tmp_path / "map.json", "--epsilon", 0.5, "--min-sites", 4)
+    time.sleep(1.0)
+    command = [sys.executable, "-P", "-m", "privcal", "site", "run", str(made / "hospital-4")]
+    again = subprocess.Popen([*command, "--folder", str(made / example.MAILBOX), "--every", "0.2"])
     try:
-        return link.sites()
+        assert len(finished(process)["spent"]) == 4
     finally:
-        link.close()
+        again.terminate()
+        again.wait(20)
+    assert [now - then for then, now in zip(before, spent(made), strict=True)] == [5 * 10**8] * 4
 
 
-def listening(pid: int) -> bool:
-    """Whether a process has a socket that waits for connections."""
-    mine = {
-        os.readlink(entry)
-        for entry in Path(f"/proc/{pid}/fd").iterdir()
-        if entry.is_symlink() and os.path.lexists(entry)
-    }
-    waiting = "0A"
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == waiting and f"socket:[{words[9]}]" in mine:
-                return True
-    return False
-
-
-def test_a_site_that_cannot_start_is_said_and_nothing_is_left(kits: Path) -> None:
-    processes.down(kits)
-    file = kits / "hospital-2" / "startup" / "fed_client.json"
-    whole = file.read_text()
-    file.write_text("{")
+def _words(path: Path) -> list[str]:
     try:
-        with pytest.raises(InputError, match="hospital-2 stopped while starting; see"):
-            processes.up(kits)
-    finally:
-        file.write_text(whole)
-    assert of(kits) == []
-
-
-def test_only_sites_of_the_federation_are_started(kits: Path) -> None:
-    with pytest.raises(InputError, match="has no site 'hospital-9'; it has hospital-1"):
-        processes.up(kits, sites=["hospital-9"])
+        return path.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -87,45 +85,3 @@ def test_six_owners_answer_from_their_own_folders_with_the_base_package_alone(
     assert set(result["spent"].values()) == {1.0}
     assert len(result["spent"]) == 6
     assert privcal.load_map(lab / "map.json").provenance["campaign"] == begun["campaign"]
-
-
-def test_a_site_watches_a_folder_until_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install privcal[federation]")
-    from privcal.transport.federation.calibrator.roster import pin
-    from privcal.transport.federation.site import setup
-    from privcal.transport.federation.site.roster import own_card
-    from tests.support import federation_parts as parts
-
-    kits = parts.make_kits(tmp_path / "kits", sites=1)
-    site, kit, shared = kits / "site-1", kits / parts.ANN, tmp_path / "shared"
-    shared.mkdir()
-    monkeypatch.setenv("PRIVCAL_MARKS", str(tmp_path / "marks.db"))
-    data = parts.write_rows(tmp_path / "rows.npz", 40)
-    setup.init(site, data, privcal.Policy(2.0, askers=(parts.ANN,)), delay=0.1)
-    pin(kit, [own_card(site)])
-    here: dict[str, Any] = {"marks": tmp_path, "cwd": tmp_path}
-    watching = start("site", "watch", site, shared, "--every", 1, **here)
-    try:
-        asked = ("campaign", "new", "--kit", kit, "--model", parts.MODEL, "--out")
-        command(*asked, shared / "question.json", **here)
-        answers = shared / "answers"
-        end = time.monotonic() + 100
-        while not (answers.is_dir() and list(answers.glob("site-1-*.json"))):
-            assert time.monotonic() < end, "no answer came"
-            assert watching.poll() is None, watching.communicate()[1]
-            time.sleep(0.1)
-        second = start("site", "watch", site, shared, "--once", **here)
-        assert "runs already" in second.communicate(timeout=100)[1]
-        assert second.returncode == 2
-        calibrate = ("calibrate", "--answers", answers, "--question", shared / "question.json")
-        text = command(*calibrate, "--out", "map.json", "--json", **here)
-        assert json.loads(text)["spent"] == {"site-1": 1.0}
-        watching.send_signal(signal.SIGINT)
-        out = done(watching)
-        assert "question.json" in out
-        assert "1 answer written" in out
-    finally:
-        watching.kill()
-        watching.wait()

@@ -77,7 +77,7 @@ def test_the_parts_are_derived_apart_from_each_other_and_from_the_choice_of_rows
     assert len(set(parts)) == len(parts)
 
 
-def test_the_keys_of_a_federations_site_fit() -> None:
-    site = pytest.importorskip("privcal.transport.federation.site.keys")
-    keys: Keys = site._fresh()
+def test_the_keys_of_a_federations_site_fit(tmp_path: Path) -> None:
+    site = pytest.importorskip("privcal.transport.keys")
+    keys: Keys = site.Keys.make(tmp_path / "site", "site-1", "site")
     assert member(keys).sealing == keys.sealing.public

@@ -1,4 +1,4 @@
-"""What a calibrator, the server and colluding hospitals try in secure sums, and what they get.
+"""What a calibrator, the carrier and colluding hospitals try in secure sums, and what they get.
 
 Every attack is tried twice: on the software as it is, and on a copy from which the one check that
 stops it was taken away. There it must succeed, or the test would prove nothing. Noise is off where

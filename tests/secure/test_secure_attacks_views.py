@@ -38,7 +38,7 @@ def noisy(honest: int = HONEST, alone: int = ALONE) -> Deal:
 
 
 def view(victim: int, deal: Deal, sums: int) -> list[float]:
-    """All that the calibrator, the server and the last site see, where so many honest sums open.
+    """All that the calibrator, the carrier and the last site see, where so many honest sums open.
 
     The set is the one with the least noise: the colluding site and as few honest ones as can be. What
     is said first is what the theorem says is all there is: the total less what the coalition knows.

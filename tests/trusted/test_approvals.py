@@ -31,7 +31,7 @@ from privcal.trusted.queries import (
     Query,
 )
 from privcal.trusted.question import Question
-from privcal.trusted.reservations import RESERVATION_TABLE
+from privcal.trusted.reservations import TABLE
 from tests.conftest import Run
 from tests.support.builders import a_ledger, edit, forged, named, outcome, random_scores
 
@@ -226,9 +226,9 @@ def test_a_forged_time_or_reservation_shows_no_lines_of_its_own(path: Path, run:
     offer(path)
     with sqlite3.connect(path) as db:
         db.execute("UPDATE waiting SET time = ?", ("now\nfor epsilon 0.01 in all.",))
-        db.execute(RESERVATION_TABLE)
-        row = ("ann\nnothing was ever spent", "c", 1, 1, 1, 0, time.time())
-        db.execute("INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute(TABLE)
+        row = ("ann\nnothing was ever spent", "c", 1, 1, 1, 0, time.time(), 150.0)
+        db.execute("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     assert privcal.Ledger(path).waiting() == []
     assert "nothing was ever spent" not in run("ledger", "show", path)[1]
 

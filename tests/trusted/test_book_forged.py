@@ -353,7 +353,7 @@ def test_accounts_that_were_changed_count_nobody(tmp_path: Path, damage: str) ->
     "planted",
     [
         "CREATE TRIGGER t AFTER INSERT ON entry BEGIN SELECT 1; END",
-        "CREATE TRIGGER reserved_t AFTER INSERT ON reserved BEGIN DELETE FROM entry; END",
+        "CREATE TRIGGER held_t AFTER INSERT ON held BEGIN DELETE FROM entry; END",
         "CREATE VIEW reservation AS SELECT 1",
         "CREATE VIEW v AS SELECT 1",
         "CREATE TABLE more (x)",
@@ -877,7 +877,7 @@ def test_whatever_is_written_into_a_ledger_is_refused_or_makes_no_difference(
             continue  # even SQLite refuses it
         tried += bool(edited)
         for what, then in what_comes_of(path).items():
-            free = "reserved" in edited or "waiting" in edited  # they may refuse more, or less
+            free = "held" in edited or "waiting" in edited  # they may refuse more, or less
             allowed = {str(untouched[what]), *REFUSED} | (
                 {"reserved", "lost"} if free else {"lost"}
             )

@@ -19,7 +19,7 @@ from privcal.trusted.book import Book
 from privcal.trusted.epsilon import NANO
 from privcal.trusted.queries import Gap, Nll
 from privcal.trusted.question import Question
-from privcal.trusted.reservations import RESERVATIONS_OF_ONE, RESERVED_FOR
+from privcal.trusted.reservations import LONGEST, RESERVATIONS_OF_ONE, RESERVED_FOR
 from tests.support.builders import (
     a_ledger,
     a_source,
@@ -201,9 +201,31 @@ def test_a_reservation_ends_a_while_after_the_last_sign_of_life(path: Path, cloc
     clock.later(1)
     assert offer(path, "second", 0.2) is None
     assert [one.campaign for one in privcal.Ledger(path).reserved()] == ["second"]
-    assert edit(path, "SELECT COUNT(*) FROM reserved") == [(1,)]  # what had ended is removed
+    assert edit(path, "SELECT COUNT(*) FROM held") == [(1,)]  # what had ended is removed
     assert ask(path, "first/0/1", 0.3) == "answered"  # there is still enough for it
     assert ask(path, "first/0/2", 0.3) == "reserved"
+
+
+def test_a_reservation_by_letter_lasts_as_long_as_the_letter_and_a_week_at_most(
+    path: Path, clock: Clock
+) -> None:
+    def offered(campaign: str, lasts: float) -> str | None:
+        try:
+            source(path).reserve(questions(campaign, 0.6), lasts=lasts)
+        except privcal.Refused as refused:
+            return refused.code
+        return None
+
+    assert offered("first", 3600.0) is None
+    clock.later(3599)
+    assert offered("second", 0.0) == "reserved"
+    assert offered("first", 1e9) is None  # to offer again makes it no longer
+    clock.later(1)
+    assert offered("second", 1e9) is None
+    clock.later(LONGEST - 1)
+    assert offered("third", 0.0) == "reserved"
+    clock.later(1)
+    assert offered("third", 0.0) is None
 
 
 def test_whoever_offers_again_and_again_and_asks_nothing_holds_a_source_no_longer(
@@ -326,13 +348,13 @@ def test_a_reservation_counts_against_its_askers_own_limit(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE reserved SET nano = -5000000000",
-        "UPDATE reserved SET nano = 'many'",
-        "UPDATE reserved SET seen = 'yesterday'",
-        "UPDATE reserved SET requests = -9, since = -1",
-        "UPDATE reserved SET nano = 1.5",
-        "DELETE FROM reserved",
-        "DROP TABLE reserved",
+        "UPDATE held SET nano = -5000000000",
+        "UPDATE held SET nano = 'many'",
+        "UPDATE held SET seen = 'yesterday'",
+        "UPDATE held SET requests = -9, since = -1",
+        "UPDATE held SET nano = 1.5",
+        "DELETE FROM held",
+        "DROP TABLE held",
     ],
 )
 def test_a_damaged_reservation_frees_no_budget(path: Path, damage: str) -> None:
@@ -347,15 +369,15 @@ def test_a_damaged_reservation_frees_no_budget(path: Path, damage: str) -> None:
 
 def test_a_table_that_is_something_else_is_unavailable(path: Path) -> None:
     with editing(path) as db:
-        db.execute("DROP TABLE reserved")
-        db.execute("CREATE TABLE reserved (x)")
-        db.execute("INSERT INTO reserved VALUES (1)")
+        db.execute("DROP TABLE held")
+        db.execute("CREATE TABLE held (x)")
+        db.execute("INSERT INTO held VALUES (1)")
     assert ask(path, "first", 0.4) == "unavailable"
 
 
 def test_a_ledger_from_before_there_were_reservations_goes_on(path: Path) -> None:
     with editing(path) as db:
-        db.execute("DROP TABLE reserved")
+        db.execute("DROP TABLE held")
         db.execute("DROP TABLE waiting")
     assert privcal.Ledger(path).reserved() == []
     assert privcal.Ledger(path).waiting() == []

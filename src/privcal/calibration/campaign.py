@@ -39,6 +39,8 @@ from privcal.trusted.question import Question, read_question
 from privcal.trusted.source import Answer
 
 PLAN, ANSWERS, LOCK = "campaign.json", "answers.jsonl", "lock"
+LETTERS = "letters"
+"""A folder in the record: letters to sites, with the keys for their replies."""
 
 
 class Campaign:
@@ -131,10 +133,11 @@ class Campaign:
             self._older.rename(self.folder)
 
     def finish(self) -> None:
-        """Record that the result is written: from now on nobody is asked."""
+        """Record that the result is written: from now on nobody is asked, and no reply can be opened."""
         if not self.finished:
             self.plan["finished"] = True
             write_document(self.folder / PLAN, self.plan)
+        shutil.rmtree(self.folder / LETTERS, ignore_errors=True)
 
     @property
     def finished(self) -> bool:
@@ -365,14 +368,14 @@ def _aggregation(secure: dict[str, Any] | None) -> str:
     """The options of a run that decide how answers are put together.
 
     >>> _aggregation({"colluding": None, "needed": 8, "alone": None, "groups": 1})
-    '--aggregation secure --needed 8'
+    '--aggregation secure,needed=8'
     """
     if secure is None:
         return "--aggregation each"
     said = {name: value for name, value in secure.items() if value is not None}
     if said.get("groups") == 1:
         del said["groups"]
-    return " ".join(["--aggregation secure", *(f"--{name} {said[name]}" for name in said)])
+    return ",".join(["--aggregation secure", *(f"{name}={said[name]}" for name in said)])
 
 
 def kept_name(path: Path, campaign: str, taken: Callable[[Path], bool] = Path.exists) -> Path:

@@ -247,7 +247,7 @@ def _promise(plan: Plan) -> str:
     against = ""
     if plan.aggregation != EACH and plan.secure is not None:
         helpers = plural(plan.secure.colluding, "source")
-        against = f" That is against whoever asks, the server and up to {helpers} together."
+        against = f" That is against whoever asks, the carrier and up to {helpers} together."
     return (
         f"At ε = {spent:g}, {as_odds(spent)}. One row is protected, or one person where ids are "
         f"given.{against}"

@@ -105,6 +105,10 @@ _COMMANDS = {
         "advise:command",
         "Plan before anybody is asked: what to expect, which method, which ε, how many sources.",
     ),
+    "post": later(
+        "post:post",
+        "Carry letters between a mailbox and a site, until stopped; or check the mailbox.",
+    ),
     "audit": later(
         "audit:audit",
         "Try to break the privacy promises: does any answer tell more than its ε allows?",
@@ -144,6 +148,10 @@ _group(
             "ledger_approvals:approve",
             "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
         ),
+        "release": later(
+            "ledger_approvals:release",
+            "Give back the budget that a campaign has reserved and not used, before its reservation ends.",
+        ),
         "export": later(
             "ledger:export",
             "Every entry as one line of JSON, for an audit system; the last line is the head of the chain.",
@@ -166,7 +174,7 @@ _group(
 )
 _group(
     "campaign",
-    "A campaign: described for approval, or by mail, in files and without a server.",
+    "A campaign: described for approval, or by mail, in files.",
     {
         "new": later(
             "campaign:new",
@@ -251,46 +259,24 @@ _group(
 )
 _group(
     "federation",
-    "Calibrate over NVIDIA FLARE: each data owner runs a site that trusts nobody.",
+    "Calibrate over letters: each data owner runs a site, and whatever carries letters is trusted with nothing.",
     {
-        "init": later("federation:init", "Make a closed start-up kit for each participant."),
+        "calibrate": later(
+            "federation_calibrate:calibrate",
+            "Recalibrate from the private answers of a federation's sites, and write the map.",
+        ),
         "check": later(
-            "federation:check", "Is a participant's folder closed? Exits with 1 where it is not."
+            "federation:check",
+            "Look at your folder and the mailbox before you ask: it costs no ε. Exits with 1 where something is wrong.",
         ),
-        "roster": later(
-            "federation:roster",
-            "Gather the keys of the sites that are connected, or sent their cards, into your roster.",
-        ),
-        "serve": later(
-            "federation:serve", "Be the federation's server, in the foreground, until stopped."
-        ),
-        "up": later(
-            "federation:up",
-            "Start a federation's server and sites on this machine, and wait until they are connected.",
-        ),
-        "down": later(
-            "federation:down",
-            "Stop a federation's server and sites on this machine; nothing of them is left.",
-        ),
-        "add": later(
-            "federation_members:add", "Make a kit for a site or a calibrator who joins later."
-        ),
-        "renew": later(
-            "federation_members:renew",
-            "Make a new key and certificate for a participant, before the old ones run out.",
-        ),
-        "revoke": later(
-            "federation_members:revoke",
-            "Sign a list on which a participant, or its older keys, are revoked.",
-        ),
-        "revocations": later(
-            "federation_members:revocations",
-            "Install the list of those who are revoked; it holds at once.",
+        "demo": later(
+            "federation:demo",
+            "Try a federation: four hospitals with bundled data, a folder as mailbox, one calibration.",
         ),
     },
     before=need_posix,
 )
-_site = _group(
+_group(
     "site",
     "A site of a federation: for its data owner.",
     {
@@ -314,45 +300,64 @@ _site = _group(
             "Let a campaign ask what it waits to ask, and no more: recorded in the ledger.",
         ),
         "status": later("site:status", "What left a site, what remains, who asked."),
-        "watch": later(
-            "site_watch:watch",
-            "Answer signed questions that appear in a folder, unattended, until stopped.",
+        "metrics": later(
+            "site:metrics",
+            "What whatever watches this machine may know of a site, as OpenMetrics text.",
+        ),
+        "block": later(
+            "site_block:block",
+            "Let no letter of a party in any more: at once, at this site alone, whatever a roster says.",
+        ),
+        "unblock": later("site_block:unblock", "Let the letters of a party in again."),
+    },
+    before=need_posix,
+)
+_group(
+    "keys",
+    "The keys of a site or a calibrator, which it makes itself and which never leave it.",
+    {
+        "make": later(
+            "keys:make", "Make the keys of a party, which never leave its folder, and its card."
         ),
         "card": later(
-            "site_watch:card",
-            "A site's card: its name and public keys, for a calibrator whom no server tells of it.",
+            "keys:card",
+            "Write a party's card: its name and public keys, to be sent to the coordinator.",
+        ),
+        "rotate": later(
+            "keys:rotate", "Make a new sealing key in place of the old one, and a new card."
+        ),
+        "destroy": later(
+            "keys:destroy",
+            "Overwrite and remove a party's keys. It can answer and ask nobody until it has new ones.",
         ),
     },
     before=need_posix,
 )
 _group(
     "roster",
-    "The sites of a federation with the keys that each made itself.",
+    "Who takes part in a federation, with the keys that each party made itself.",
     {
+        "make": later(
+            "roster:make",
+            "Make the first roster of a new federation from the parties' cards and your own.",
+        ),
+        "next": later(
+            "roster:following",
+            "Make the roster that follows another: without some parties, or with new cards.",
+        ),
+        "sign": later(
+            "roster:sign", "Sign a roster as its second coordinator. The digest stays the same."
+        ),
         "show": later(
-            "site_roster:show_roster",
-            "The roster that a site accepted, or that a calibrator uses, with its digest.",
+            "roster:show_roster",
+            "The parties of a roster with their IDs, its dates and its digest.",
         ),
         "accept": later(
-            "site_roster:accept",
-            "Take a roster for a site: checked, with this site's present keys in it.",
+            "roster:accept",
+            "Take a roster: from now on this party goes by it. It prints what changed.",
         ),
     },
-    under=_site,
-)
-_group(
-    "keys",
-    "A site's own keys, which never leave it.",
-    {
-        "rotate": later(
-            "site_roster:rotate", "Make new keys for a site; the old ones are overwritten."
-        ),
-        "destroy": later(
-            "site_roster:destroy",
-            "Overwrite and remove a site's keys. It can answer nobody until `rotate` made new ones.",
-        ),
-    },
-    under=_site,
+    before=need_posix,
 )
 
 

@@ -11,15 +11,14 @@ import typer
 from privcal.calibration.campaign import Campaign, campaign_folder
 from privcal.calibration.loop import SourceDropped
 from privcal.cli.calibrate_report import save, say_dropped, show_result
-from privcal.cli.console import note, plural, show
+from privcal.cli.console import plural, show
 from privcal.cli.options import check_page, options_given
 from privcal.data.files import check_outputs
 from privcal.data.plausible import MAX_SITE_ROWS
 from privcal.report.plots import check_picture
 from privcal.report.result_pages import UNIT
-from privcal.transport.mail.post import MailCampaign, Post, Unsigned, Waiting, find_record
+from privcal.transport.mail.post import MailCampaign, Waiting, find_record
 from privcal.trusted.errors import InputError
-from privcal.trusted.question import UNSIGNED
 
 OPTIONS = {
     "source", "answers", "question", "out", "min_sources", "max_rows", "sketch", "plot",
@@ -48,7 +47,7 @@ def by_mail(
     check_page(html)
     check_outputs([out, sketch, plot, html], [*answers, question])
     folder = find_record(answers, Path()) if question is None else campaign_folder(question)
-    campaign = open_record(folder)
+    campaign = MailCampaign(Campaign.resume(folder))
     check_outputs([out, sketch, plot, html], [campaign.question])
     most = MAX_SITE_ROWS if max_rows is None else max_rows
     try:
@@ -58,7 +57,6 @@ def by_mail(
                 answers,
                 min_sources=min_sources,
                 max_rows=most,
-                warn=note,
             )
     except Waiting as waiting:
         _say_next(campaign.send(waiting), waiting, as_json)
@@ -67,23 +65,6 @@ def by_mail(
     say_dropped(result)
     public = getattr(campaign.method(), "public", None)
     show_result(result, names, public, out, sketch, plot, html, UNIT, most, as_json, False, AGAIN)
-
-
-def open_record(folder: Path) -> MailCampaign:
-    """The campaign by mail with its record in this folder."""
-    record = Campaign.resume(folder)
-    post: Post
-    try:
-        kit, asker = record.plan["kit"], str(record.plan["asker"])
-    except KeyError:
-        raise InputError(f"{folder} is not the record of a campaign by mail") from None
-    if kit is None:
-        post = Unsigned(asker.removesuffix(UNSIGNED))
-    else:
-        from privcal.transport.mail.signed import Signed
-
-        post = Signed(Path(kit))
-    return MailCampaign(record, post)
 
 
 def _answers(files: Sequence[Path]) -> list[Path]:

@@ -169,7 +169,7 @@ def _secure(result: Result, local: bool) -> list[RenderableType]:
     facts = result.map.provenance
     parts: list[RenderableType] = [
         _aside(
-            f"Nobody saw one source's answer. Against you, the server and up to {facts['colluding']} of the "
+            f"Nobody saw one source's answer. Against you, the carrier and up to {facts['colluding']} of the "
             f"sources working together that is epsilon {max(result.spent):g}; against all others "
             f"together at most {result.alone:g}."
             + (" But whoever runs the sources, as here, has their rows." if local else "")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from privcal.calibration import default, methods
-from privcal.cli.calibrate import (
+from privcal.cli.calibrate_run import (
     MAX_SOURCES,
     CampaignName,
     Epsilon,
@@ -23,21 +23,16 @@ from privcal.cli.calibrate import (
 )
 from privcal.cli.console import plural, show
 from privcal.cli.options import Classes, Json, LeaveAlone, Unchanged, words
-from privcal.cli.systems import need_posix
 from privcal.data.files import check_outputs
 from privcal.data.sources import read_public
 from privcal.data.wording import place_of
 from privcal.report.description import ASKER
 from privcal.secure.round import NoiseLaw
-from privcal.transport.federation import need_flare
-from privcal.transport.mail.post import MailCampaign, Unsigned, Waiting
+from privcal.transport.mail.post import MailCampaign, Waiting
 from privcal.trusted import approvals
 from privcal.trusted.epsilon import from_nano, to_nano
 from privcal.trusted.errors import InputError
-from privcal.trusted.question import check_campaign
-
-if TYPE_CHECKING:
-    from privcal.transport.mail.post import Post
+from privcal.trusted.question import UNSIGNED, check_campaign
 
 SOURCES = 10
 
@@ -56,20 +51,7 @@ def new(
     epsilon: Epsilon = 1.0,
     option: MethodOptions = None,
     model: Model = None,
-    kit: Annotated[
-        Path | None,
-        typer.Option(help="Sign it: your start-up kit of a federation, with a roster in it."),
-    ] = None,
-    site: Annotated[
-        list[str] | None,
-        typer.Option(help="With --kit: a site to ask, by default all; may be repeated."),
-    ] = None,
-    days: Annotated[
-        int, typer.Option(help="With --kit: for how long it holds.", max=90, min=1)
-    ] = 30,
-    asker: Annotated[
-        str | None, typer.Option(help="Without --kit: who asks, as owners know you.")
-    ] = None,
+    asker: Annotated[str, typer.Option(help="Who asks, as owners know you.")] = ASKER,
     campaign: CampaignName = None,
     sources: Annotated[
         int | None,
@@ -77,7 +59,7 @@ def new(
             min=1,
             max=MAX_SOURCES,
             help="About how many will answer, by which it is decided how finely to ask; a second "
-            f"question waits for so many. By default the sites that are asked, otherwise {SOURCES}.",
+            f"question waits for so many. By default {SOURCES}.",
         ),
     ] = None,
     rows_per_person: Annotated[
@@ -93,15 +75,10 @@ def new(
 ) -> None:
     """Begin a campaign by mail: write the question that each data owner answers with a file.
 
-    Nobody needs a server. Owners answer with `privcal source answer`, and `privcal calibrate
-    --answers` makes the map of what they send back, or the next question. Beside the question is
+    Owners answer with `privcal source answer`, and `privcal calibrate --answers` makes the map of what they send back, or the next question. Beside the question is
     the campaign's record (`.campaign`): keep it until the map is made.
 
-    Examples:
-
-    `privcal campaign new --method sketch --epsilon 1 --asker "Ann, lab.org" --out question.json`
-
-    `privcal campaign new --kit kits/ann@lab.org --model resnet50-v3 --out question.json`
+    Example: `privcal campaign new --method sketch --epsilon 1 --asker "Ann, lab.org" --out question.json`
     """
     check_files(method, public=public)
     clean = None if public is None else read_public(public)
@@ -115,12 +92,11 @@ def new(
     if campaign is not None:
         check_campaign(campaign)
     check_outputs([out], [public])
-    post, sites = _post(kit, site, days, asker, model)
     decided = {
-        "sources": sources or len(sites) or SOURCES,
+        "sources": sources or SOURCES,
         "rows_per_source": rows_per_source,
     }
-    _check_rounds(chosen, epsilon, rows_per_person, decided, waits=bool(sources or sites))
+    _check_rounds(chosen, epsilon, rows_per_person, decided, waits=bool(sources))
     plan = {
         "method": method,
         "epsilon": epsilon,
@@ -129,14 +105,13 @@ def new(
         "model": model,
         "class_names": None if names is None else list(names),
         "campaign": campaign,
-        "asker": post.asker,
-        "kit": None if kit is None else str(kit.resolve()),
+        "asker": asker + UNSIGNED,
         "rows_per_person": rows_per_person,
         "decided": decided,
-        "needed": sources or len(sites) or 1,
+        "needed": sources or 1,
     }
-    begun, first = MailCampaign.begin(out, json.loads(json.dumps(plan)), post)
-    _report(begun, first, post, sites, out, as_json)
+    begun, first = MailCampaign.begin(out, json.loads(json.dumps(plan)))
+    _report(begun, first, out, as_json)
 
 
 def _check_rounds(
@@ -157,42 +132,19 @@ def _check_rounds(
         )
 
 
-def _post(
-    kit: Path | None, sites: list[str] | None, days: int, asker: str | None, model: str | None
-) -> tuple[Post, tuple[str, ...]]:
-    if kit is None:
-        if sites:
-            raise InputError("--site is for signed questions: give --kit")
-        return Unsigned(asker or ASKER), ()
-    if asker is not None:
-        raise InputError("the kit says who asks: leave --asker out")
-    if model is None:
-        raise InputError("a signed campaign names its model: give --model")
-    need_posix()
-    need_flare()
-    from privcal.transport.mail.signed import Signed
-
-    signed = Signed(kit, sites, days)
-    return signed, signed.sites
-
-
 def _report(
     begun: MailCampaign,
     first: Waiting,
-    post: Post,
-    sites: tuple[str, ...],
     out: Path,
     as_json: bool,
 ) -> None:
     numbers = sum(question.query.length for question in first.questions)
     total = sum(question.nano_epsilon for question in first.plan)
-    digest = approvals.digest(post.asker, first.plan)
-    whom = f"Send it to {', '.join(sites)}" if sites else "Send it to the owners"
+    digest = approvals.digest(begun.asker, first.plan)
     facts = {
         "question": str(out),
         "campaign": begun.name,
-        "asker": post.asker,
-        "sites": list(sites),
+        "asker": begun.asker,
         "rounds": first.rounds,
         "numbers": numbers,
         "epsilon": from_nano(total),
@@ -202,13 +154,12 @@ def _report(
     show(
         as_json,
         facts,
-        f"{out}: question 1 of {first.rounds} of campaign {begun.name}, by {post.asker}; the campaign "
+        f"{out}: question 1 of {first.rounds} of campaign {begun.name}, by {begun.asker}; the campaign "
         f"costs epsilon {from_nano(total):g} at each source, and this question brings back "
         f"{plural(numbers, 'number')}",
         f"digest, which owners are shown too: {digest}",
-        f"{whom}; each answers with: privcal source answer DATA {out.name} "
-        f"{'--kit KIT ' if sites else ''}--out answer.json"
-        + (", or unattended with: privcal site watch KIT FOLDER" if sites else ""),
+        f"Send it to the owners; each answers with: privcal source answer DATA {out.name} --out "
+        "answer.json",
         "Then: privcal calibrate --answers answers/*.json --out map.json",
         f"Keep {begun.folder} until then.",
     )

@@ -10,18 +10,14 @@ import typer
 from rich.text import Text
 
 from privcal.calibration import default
-from privcal.cli.calibrate import (
+from privcal.cli.calibrate_run import (
     Aggregation,
-    Alone,
     CampaignName,
-    Colluding,
     Epsilon,
     Event,
-    Groups,
     MethodName,
     MethodOptions,
     Model,
-    Needed,
     PublicRows,
     RowsPerSource,
     check_files,
@@ -76,10 +72,6 @@ def describe(
     purpose: Annotated[str | None, typer.Option(help="What for, in a sentence or two.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom owners can ask.")] = None,
     aggregation: Aggregation = "each",
-    colluding: Colluding = None,
-    needed: Needed = None,
-    alone: Alone = None,
-    groups: Groups = 1,
     public: PublicRows = None,
     event: Event = None,
     classes: Classes = None,
@@ -129,7 +121,7 @@ def describe(
         sources=sources,
         rows_per_person=rows_per_person,
         rows_per_source=rows_per_source,
-        aggregation=secure_options(aggregation, colluding, needed, alone, groups),
+        aggregation=secure_options(aggregation),
         model=model,
         asker=asker,
         campaign=campaign,
@@ -151,11 +143,6 @@ def _of_letter(
     path: Path, rows_per_person: int, purpose: str | None, contact: str | None
 ) -> Description:
     document = letters.read_file(path, letters.QUESTION_FORMAT)
-    if "messages" in document:
-        raise InputError(
-            f"{path} is signed for its sites, which see what it asks with privcal source answer; "
-            "describe the campaign by its options instead"
-        )
     try:
         letter = letters.Letter.read(document)
     except InputError as error:

@@ -1,193 +1,85 @@
-"""`privcal federation`: init, check, roster, serve, up, down."""
+"""`privcal federation`: check, demo."""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privcal.cli.console import note, plural, show, table
-from privcal.cli.federation_members import Kits
+from privcal.cli.federation_calibrate import Mailbox, Me, calibrate
 from privcal.cli.options import Json
-from privcal.transport.federation import need_flare
 from privcal.trusted.errors import InputError
 
 
-def init(
-    project: Annotated[
-        Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see below.")
-    ],
-    out: Annotated[Path, typer.Option(help="A new folder for the kits.")],
-    as_json: Json = False,
-) -> None:
-    """Make a closed start-up kit for each participant.
+def check(me: Me, mailbox: Mailbox, as_json: Json = False) -> None:
+    """Look at your folder and the mailbox before you ask: it costs no ε. Exits with 1 where something is wrong.
 
-    The project file has a `name`; `[server]` with `host` and `port`; for each data owner a
-    `[[sites]]` with `name` and `org`; for each who may ask a `[[calibrators]]` with `name`
-    (an e-mail address) and `org`. Optionally `[certificates]` with `days`, for which a
-    participant's certificate is good (730), and `authority_days`, after which all kits must be
-    made anew (3650).
+    It shows your keys and your roster, whether the mailbox can be read and written, and when the last
+    letter of each site came.
 
-    Give each participant their own folder, over a way that nobody else reads. The folder `ca`
-    is for none of them.
-
-    Example: `privcal federation init project.toml --out kits`
+    Example: `privcal federation check --as ann --mailbox /mnt/letters`
     """
-    need_flare()
-    from privcal.transport.federation.authority.kits import init as make
+    from privcal.transport.calibrator import inspection
 
-    made = make(project, out)
-    kits = [str(folder) for folder in made]
-    ca = f"{out / 'ca'} holds the key that makes certificates: keep it offline, see its README.txt"
-    show(as_json, {"kits": kits, "ca": str(out / "ca")}, *kits, ca)
-
-
-def check(
-    kit: Annotated[
-        Path, typer.Argument(metavar="KIT", help="A participant's folder, new or in use.")
-    ],
-    as_json: Json = False,
-) -> None:
-    """Is a participant's folder closed? Exits with 1 where it is not.
-
-    Run it when a kit arrives, when a site was set up, and now and then.
-
-    Example: `privcal federation check kits/hospital-1`
-    """
-    need_flare()
-    from privcal.transport.federation.inspection import check as inspect
-    from privcal.transport.federation.inspection import closed
-
-    findings = inspect(kit)
-    columns = ("", "rule", "finding")
-    rules = table(columns, columns)
-    for finding in findings:
-        remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
-        state = "OPEN" if not finding.ok else "SOON" if finding.warn else "ok"
-        rules.add_row(state, finding.rule, finding.sentence + remedy)
-    number = sum(not finding.ok for finding in findings)
-    verdict = "closed" if not number else f"open: {number} of {len(findings)} rules"
-    facts = {"kit": str(kit), "closed": closed(findings), "findings": list(map(asdict, findings))}
-    show(as_json, facts, rules, f"{kit} is {verdict}")
-    if number:
+    findings = inspection.look(me, mailbox)
+    columns = ("", "what", "finding")
+    shown = table(columns, columns)
+    for one in findings:
+        shown.add_row("ok" if one.well else "BAD", one.what, one.sentence)
+    heard = {
+        name: None if when is None else datetime.fromtimestamp(when, UTC).isoformat()
+        for name, when in inspection.heard(me).items()
+    }
+    letters = table(("site", "last letter"), ("site", "last letter"))
+    for name, day in heard.items():
+        letters.add_row(name, day or "none came yet")
+    bad = sum(not one.well for one in findings)
+    verdict = f"{plural(bad, 'thing')} to put right" if bad else "ready to ask"
+    facts = {"well": not bad, "findings": [vars(one) for one in findings], "last_letters": heard}
+    show(as_json, facts, shown, letters, verdict)
+    if bad:
         raise typer.Exit(1)
 
 
-def roster(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Your folder, as a calibrator.")],
-    card: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[CARD]...",
-            help="Cards that sites sent (privcal site card); without, sites that are connected.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write it here too, to be sent to the sites' owners.")
-    ] = None,
-    new_keys: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SITE",
-            help="Take the new keys of this site: after you asked its owner. May be repeated.",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Gather the keys of the sites that are connected, or sent their cards, into your roster.
-
-    Sites make their keys themselves; replies are believed only if they are signed with them.
-    Compare the digest with the sites' owners over the phone: it is the same wherever nobody
-    meddled. Run it again when a site has joined or made new keys.
-
-    Example: `privcal federation roster kits/me@lab.org --out roster.json`
-    """
-    need_flare()
-    from privcal.cli.site_roster import lines_of
-    from privcal.transport.federation.calibrator.roster import gather, pin
-    from privcal.transport.federation.shared.roster import Card, stored_roster
-
-    cards = list(map(Card.load, card)) if card else gather(kit, note)
-    changes = pin(kit, cards, rekeyed=new_keys or ())
-    pinned = stored_roster(kit)
-    if out is not None:
-        pinned.save(out)
-    facts = {"digest": pinned.digest, "sites": [card.site for card in pinned.cards]}
-    show(as_json, {**facts, **vars(changes)}, *lines_of(pinned, changes))
-
-
-def serve(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's folder.")],
-) -> None:
-    """Be the federation's server, in the foreground, until stopped.
-
-    It carries messages between calibrators and sites and can read no answer.
-
-    Example: `privcal federation serve kits/fl.example.org`
-    """
-    need_flare()
-    from privcal.transport.federation.shared.process import become
-
-    become("server", kit)
-
-
-def up(
-    kits: Annotated[
-        Path | None, typer.Argument(metavar="[KITS]", help="The folder that init made.")
-    ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Make a federation with bundled data and start it.")
-    ] = False,
+def demo(
+    context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="With --demo: where; a new folder otherwise.")
-    ] = None,
-    site: Annotated[
-        list[str] | None, typer.Option(help="Only this site, and no server; may be repeated.")
+        Path | None, typer.Option("--dir", help="Where to make it; a new folder otherwise.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a federation's server and sites on this machine, and wait until they are connected.
+    """Try a federation: four hospitals with bundled data, a folder as mailbox, one calibration.
 
-    What runs already is left alone. With --demo: a server, four sites with 60 rows each of
-    bundled data, and a calibrator.
+    Each hospital is a process of its own, as it would be on its own machine. All of them end with
+    the command; their folders stay, to look at and to go on with.
 
-    Examples: `privcal federation up kits`, `privcal federation up --demo`
+    Example: `privcal federation demo --dir demo`
     """
-    need_flare()
-    from privcal.transport.federation.one_machine import demo as example
-    from privcal.transport.federation.one_machine import processes
+    from privcal.transport import demo as example
 
-    if demo == (kits is not None) or (folder is not None and not demo):
-        raise InputError("say either a folder of kits, or --demo (and with it --dir, if you like)")
-    if kits is None:
-        kits = (
-            folder if folder is not None else Path(tempfile.mkdtemp(prefix="privcal-federation-"))
-        )
-        if not (kits / "federation.json").exists():
-            example.make(kits)
-    pids = processes.up(kits, sites=site, server=not site)
-    lines = [f"{name} runs (process {pid})" for name, pid in pids.items()]
-    facts: dict[str, Any] = {"kits": str(kits), "processes": pids}
-    if demo:
-        facts["calibrator"] = str(kits / example.CALIBRATOR)
-        lines.append(
-            f"now: privcal calibrate --federation {kits / example.CALIBRATOR} "
-            f"--model {example.MODEL} --epsilon 1 --out map.json"
-        )
-    show(as_json, facts, *lines, f"stop with: privcal federation down {kits}")
-
-
-def down(kits: Kits = Path(), as_json: Json = False) -> None:
-    """Stop a federation's server and sites on this machine; nothing of them is left.
-
-    Example: `privcal federation down kits`
-    """
-    need_flare()
-    from privcal.transport.federation.one_machine import processes
-
-    count = processes.down(kits, note)
-    sentence = f"{plural(count, 'process', 'es')} stopped" if count else "nothing was running"
-    show(as_json, {"kits": str(kits), "stopped": count}, sentence)
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="privcal-demo-")) / "federation"
+    if folder.exists():
+        raise InputError(f"{folder} exists already; give --dir a new folder")
+    began = time.monotonic()
+    example.make(folder)
+    me, box, out = folder / example.CALIBRATOR, folder / example.MAILBOX, folder / "map.json"
+    asking: dict[str, Any] = {"me": me, "mailbox": str(box), "model": example.MODEL, "out": out}
+    with example.running(folder) as sites:
+        up = time.monotonic() - began
+        note(f"{plural(len(sites), 'hospital')} in {folder}, up after {up:.1f} s")
+        context.invoke(calibrate, **asking, every=example.EVERY, as_json=as_json)
+    note(f"done after {time.monotonic() - began:.1f} s; all processes have ended")
+    note("to go on, start hospitals again, each in a terminal of its own, and ask:")
+    for name in example.SITES:
+        note(f"  privcal site run {folder / name} --folder {box}")
+    note(
+        f"  privcal federation calibrate --as {me} --mailbox {box} --model {example.MODEL} "
+        f"--aggregation secure --out {folder / 'secure.json'}"
+    )
+    note(f"  privcal site status {folder / example.SITES[0]}  (what left it, and what remains)")

@@ -220,7 +220,7 @@ def reconcile(
     if ledger.policy.secure is not None:
         note(
             "if it is the ledger of a federation's site, that takes part in secure sums again when it has "
-            "new keys (privcal site keys rotate) that all others accepted: see privcal site health"
+            "new keys (privcal keys rotate) that all others accepted: see privcal site health"
         )
 
 

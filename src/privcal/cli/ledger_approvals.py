@@ -1,4 +1,4 @@
-"""`privcal ledger waiting` and `approve`: campaigns that need their owner's word."""
+"""`privcal ledger waiting`, `approve` and `release`: campaigns that need their owner's word."""
 
 from __future__ import annotations
 
@@ -57,6 +57,31 @@ def approve(
     show(as_json, {"file": str(file), "approved": approved})
     if not approved:
         raise typer.Exit(1)
+
+
+def release(
+    file: LedgerFile,
+    campaign: Annotated[str, typer.Argument(help="The campaign, as `ledger show` names it.")],
+    asker: Whose = None,
+    as_json: Json = False,
+) -> None:
+    """Give back the budget that a campaign has reserved and not used, before its reservation ends.
+
+    The campaign may still ask, if there is enough left for it then.
+
+    Example: `privcal ledger release hospital.npz.ledger spring-2026`
+    """
+    ledger = ledger_of(file)
+    held = [
+        each
+        for each in ledger.reserved()
+        if each.campaign == campaign and asker in (None, each.asker)
+    ]
+    if not held:
+        raise InputError(f"no campaign {campaign!r} has reserved anything in {file}")
+    for each in held:
+        ledger.release(each.campaign, each.asker)
+    show(as_json, {"file": str(file), "released": len(held)}, "released; nothing was charged")
 
 
 def approve_campaign(

@@ -52,9 +52,7 @@ SourceList = Annotated[
 Whose = Annotated[str | None, typer.Option(help="Whose, where several askers use that name.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Approve without being asked.")]
 
-SiteFolder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The site's folder: its start-up kit.")
-]
+SiteFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder.")]
 SketchFile = Annotated[Path, typer.Argument(metavar="SKETCH", help="A sketch (JSON).")]
 Public = Annotated[
     Path | None,

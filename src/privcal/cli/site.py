@@ -1,4 +1,4 @@
-"""`privcal site`: init, add, run, status, health, approve, roster, keys."""
+"""`privcal site`: init, add, run, status, health, metrics, approve."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from privcal.cli.console import note, progress_bar, say, show, table
+from privcal.cli.console import note, plural, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.ledger_show import warn_of_its_mark
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
 from privcal.cli.score import As, Classes, Features, Missing, Output, setup_of
 from privcal.report.explain import balance, budget_of, promise
-from privcal.transport.federation import need_flare
 from privcal.trusted.errors import InputError
 
 if TYPE_CHECKING:
     from privcal.data.ledger import Ledger
     from privcal.data.scoring import Setup
-    from privcal.transport.federation.site.settings import Population, Scoring
+    from privcal.transport.site.settings import Population, Scoring
     from privcal.trusted.policy import Policy
 
 
@@ -58,6 +57,9 @@ MaxRows = Annotated[
 
 def init(
     folder: SiteFolder,
+    name: Annotated[
+        str | None, typer.Option(help="The site's name in the roster; by default the folder's.")
+    ] = None,
     data: DataFile = None,
     model_file: ModelFile = None,
     table: TableFile = None,
@@ -75,13 +77,7 @@ def init(
     model: Annotated[str | None, typer.Option(help="The model the scores come from.")] = None,
     asker: Annotated[
         list[str] | None,
-        typer.Option(help="Who may ask, as their certificate names them; may be repeated."),
-    ] = None,
-    epsilon_per_request: Annotated[
-        float | None, typer.Option(help="The most one question may cost.")
-    ] = None,
-    rows_per_person: Annotated[
-        int | None, typer.Option(help="With --person: rows of a person that count.")
+        typer.Option(help="Who may ask, as the roster names them; may be repeated."),
     ] = None,
     delay: Annotated[
         float, typer.Option(help="A reply is held until so many seconds after its question.")
@@ -91,19 +87,21 @@ def init(
 ) -> None:
     """Set a site up: its settings with comments, its keys, its ledger; the data are checked.
 
+    The folder is made if it is not there. It is the site's alone: never copy its keys or its ledger.
     Data that have a ledger keep it, with its rules; otherwise say what may be spent and whom it
     protects. With a model file the site scores its own table, and again when that changes; the
     model is then called by the SHA-256 of its file, and questions about another are refused. It takes
     part in secure sums where the policy file says what must be so in them (`[secure]`).
 
-    Examples: `privcal site init kits/hospital-1 --data hospital.parquet --person patient_id
+    Examples: `privcal site init hospital-1 --data hospital.parquet --person patient_id
     --epsilon 2 --model v3`
 
-    `privcal site init kits/hospital-1 --model-file model.onnx --table visits.parquet --label died
+    `privcal site init hospital-1 --model-file model.onnx --table visits.parquet --label died
     --person patient_id --epsilon 2`
     """
-    from privcal.transport.federation.site.settings import SETTINGS
-    from privcal.transport.federation.site.setup import init as make
+    from privcal.transport.keys import CARD
+    from privcal.transport.site.settings import SETTINGS
+    from privcal.transport.site.setup import init as make
 
     said = setup_of(label, features, classes, output, kind, missing)
     rows, scoring = _rows(data, model_file, table, model, said, attach_to)
@@ -112,16 +110,15 @@ def init(
         person,
         per_row,
         epsilon=epsilon,
-        epsilon_per_request=epsilon_per_request,
         askers=asker,
         model=model,
-        rows_per_person=rows_per_person,
     )
     with _scoring(scoring) as progress:
         site = make(
             folder,
             rows,
             rules,
+            name=name,
             person=person,
             delay=delay,
             max_rows=max_rows,
@@ -130,15 +127,22 @@ def init(
             warn=note,
             progress=progress,
         )
-    settings, population = folder / "local" / SETTINGS, site.populations[0]
-    facts = {"settings": str(settings), "ledger": str(population.ledger), "model": population.model}
+    settings, population = folder / SETTINGS, site.populations[0]
+    facts = {
+        "settings": str(settings),
+        "ledger": str(population.ledger),
+        "model": population.model,
+        "name": site.name,
+        "card": str(folder / CARD),
+    }
     check = f"privcal source check {rows}, to see what can leave; " if scoring is None else ""
     named = "" if scoring is None else f"model: {population.model}\n"
     show(
         as_json,
         facts,
         f"settings: {settings}\nledger: {population.ledger}\n{named}Next: {check}"
-        f"privcal federation check {folder}; then privcal site run {folder}.",
+        f"send {folder / CARD} to the coordinator; privcal roster accept {folder}, when the roster "
+        f"has come; then privcal site run {folder}.",
     )
 
 
@@ -163,7 +167,7 @@ def _rows(
         raise InputError("give the site's scores with --data; or --model-file, --table and --label")
     if model is not None:
         raise InputError("a model file has its digest as its name: leave --model out")
-    from privcal.transport.federation.site.settings import Scoring
+    from privcal.transport.site.settings import Scoring
 
     return table, Scoring(model_file, setup)
 
@@ -196,11 +200,11 @@ def add(
     have a ledger already keep it: attach the new file first (privcal ledger attach). A table that
     the site scores already keeps its ledger for the next model.
 
-    Examples: `privcal site add kits/hospital-1 --data other.parquet --model v4`
+    Examples: `privcal site add hospital-1 --data other.parquet --model v4`
 
-    `privcal site add kits/hospital-1 --model-file v5.onnx --table visits.parquet --label died`
+    `privcal site add hospital-1 --model-file v5.onnx --table visits.parquet --label died`
     """
-    from privcal.transport.federation.site.setup import add as make
+    from privcal.transport.site.setup import add as make
 
     said = setup_of(label, features, classes, output, kind, missing)
     rows, scoring = _rows(data, model_file, table, model, said, attach_to)
@@ -245,27 +249,74 @@ def _rules(policy: Path | None, person: str | None, per_row: bool, **flags: Any)
     return Policy.of(given, "on the command line", None if policy is None else Policy.load(policy))
 
 
-def run(folder: SiteFolder) -> None:
+def run(
+    folder: SiteFolder,
+    mailbox: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--folder", help="A mailbox in a folder, to look into; may be repeated.", metavar="PATH"
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to listen for what carries letters from elsewhere.", metavar="PATH"
+        ),
+    ] = None,
+    every: Annotated[
+        float,
+        typer.Option(
+            min=0.05,
+            max=86_400,
+            help="Seconds between two looks into a folder; less while letters come.",
+        ),
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Answer what is there now, and end.")
+    ] = False,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Print a line of JSON for each letter replied to.")
+    ] = False,
+) -> None:
     """Be the site, in the foreground, until stopped: for systemd, a container, or a terminal.
 
-    It connects to the federation's server and opens no port of its own.
+    It answers letters that calibrators of its roster wrote to it: in folders that it looks into, or
+    brought over a local socket. It opens no port. It ends with 1 where it finds that its folder was
+    put back to an older state, or that it runs twice.
 
-    Example: `privcal site run kits/hospital-1`
+    Example: `privcal site run hospital-1 --folder /srv/mailbox`
     """
-    from privcal.transport.federation.shared.process import become
-    from privcal.transport.federation.site.settings import Site
+    from privcal.transport.site import running
+    from privcal.transport.site.settings import Site
 
-    need_flare()
-    Site.load(folder)  # say what is missing here rather than in a log
-    become("site", folder)
+    Site.load(folder)  # say what is missing before anything is locked
+    more: dict[str, Any] = {"every": every, "once": once, "log_json": log_json}
+    try:
+        replied = running.run(
+            folder, mailbox or (), socket, **more, tell=lambda text: say(log_json, text)
+        )
+    except running.Stopped as stopped:
+        note(f"error: {stopped}")
+        raise typer.Exit(1) from None
+    say(log_json, f"{plural(replied, 'reply', 'replies')} left")
+
+
+def metrics(folder: SiteFolder) -> None:
+    """What whatever watches this machine may know of a site, as OpenMetrics text.
+
+    Example: `privcal site metrics hospital-1 > /var/lib/node_exporter/privcal.prom`
+    """
+    from privcal.transport.site.metrics import text
+
+    print(text(folder), end="")
 
 
 def health(folder: SiteFolder, as_json: Json = False) -> None:
     """Is a site well? Exits with 1 where something keeps it from answering, or soon will.
 
-    Example: `privcal site health kits/hospital-1`
+    Example: `privcal site health hospital-1`
     """
-    from privcal.transport.federation.site.health import look
+    from privcal.transport.site.health import look
 
     signs = look(folder)
     columns = ("", "what", "finding")
@@ -289,10 +340,10 @@ def approve(
 
     Only where the policy says `approve = true`; `privcal site status` shows what waits.
 
-    Example: `privcal site approve kits/hospital-1 spring-2026`
+    Example: `privcal site approve hospital-1 spring-2026`
     """
     from privcal.data.ledger import Ledger
-    from privcal.transport.federation.site.settings import Site
+    from privcal.transport.site.settings import Site
 
     ledgers = {population.ledger for population in Site.load(folder).populations}
     waiting = [
@@ -315,27 +366,19 @@ def approve(
 def status(folder: SiteFolder, as_json: Json = False) -> None:
     """What left a site, what remains, who asked.
 
-    Example: `privcal site status kits/hospital-1`
+    Example: `privcal site status hospital-1`
     """
-    from privcal.transport.federation.shared.certificates import expiry
-    from privcal.transport.federation.site.health import ago, last_status, refused
-    from privcal.transport.federation.site.settings import Site
+    from privcal.transport.site.health import ago, counted, last_status
+    from privcal.transport.site.settings import Site
 
     site = Site.load(folder)
     process = last_status(folder)
-    try:
-        dates = expiry(folder)
-        trouble = dates.expired or dates.soon
-    except InputError as error:
-        trouble = str(error)
-    if trouble:
-        note(f"warning: {trouble}")
     running = (
-        f"runs, last asked {ago(process['last_asked'])}" if process else "does not run just now"
+        f"runs, last letter {ago(process['last_letter'])}" if process else "does not run just now"
     )
     say(as_json, running)
     if process:
-        say(as_json, refused(process))
+        say(as_json, counted(process))
     populations = [_show_population(p, site.name, as_json) for p in site.populations]
     counts = process.get("refused", {})
     show(as_json, {"running": bool(process), "refused": counts, "populations": populations})

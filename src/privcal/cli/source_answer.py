@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -13,13 +12,11 @@ from rich.text import Text
 from privcal.cli.console import note, plural, say, show
 from privcal.cli.ledger import read_list
 from privcal.cli.options import Json, LedgerFolder, SourceColumn, SourceList
-from privcal.cli.systems import need_posix
 from privcal.data.files import check_outputs, write_document
 from privcal.data.sources import class_names_of, open_sources
-from privcal.transport.federation import need_flare
 from privcal.transport.mail import letters
 from privcal.transport.mail.answering import Asked, preview
-from privcal.transport.mail.letters import Given, Letter
+from privcal.transport.mail.letters import Letter
 from privcal.trusted.epsilon import from_nano
 from privcal.trusted.errors import InputError, Refused
 from privcal.trusted.source import Source
@@ -31,10 +28,6 @@ def answer(
         Path, typer.Argument(metavar="QUESTION.json", help="What a calibrator sent.")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the answer (JSON), to be sent back.")],
-    kit: Annotated[
-        Path | None,
-        typer.Option(help="For a signed question: your site's start-up kit. The answer is sealed."),
-    ] = None,
     source_column: SourceColumn = None,
     source_list: SourceList = None,
     ledger_dir: LedgerFolder = None,
@@ -50,9 +43,11 @@ def answer(
     """
     check_outputs([out], [data, question, source_list])
     document = letters.read_file(question, letters.QUESTION_FORMAT)
-    asked, write = _open(question, document, kit)
-    if kit is not None and source_column is not None:
-        raise InputError("a site answers for itself: leave --source-column out")
+    try:
+        letter = Letter.read(document)
+    except InputError as error:
+        raise InputError(f"{question} cannot be used as question: {error}") from None
+    asked = Asked.by(letter)
     sources = open_sources(
         [data],
         source_column=source_column,
@@ -75,66 +70,18 @@ def answer(
         show(as_json, {"answered": False}, "not answered; nothing was charged")
         raise typer.Exit(1)
     given = [asked.answer(source) for source in sources]
-    write_document(out, write(given))
+    answers = [one.document for one in given]
+    write_document(out, letters.answer_document(document, letter.campaign, answers=answers))
     facts = {
         "answered": True,
         "out": str(out),
         "asker": asked.asker,
-        "signed": asked.signed,
         "campaign": asked.campaign,
         "epsilon": from_nano(asked.nano),
         "sources": [one.source for one in given],
         "refused": refused,
     }
     show(as_json, facts, f"{plural(len(given), 'answer')} written to {out}: send it back")
-
-
-Write = Callable[[Sequence[Given]], dict[str, Any]]
-
-
-def _open(path: Path, document: dict[str, Any], kit: Path | None) -> tuple[Asked, Write]:
-    """What a question asks, and what makes the answer's document."""
-    if "messages" in document:
-        if kit is None:
-            raise InputError(f"{path} is signed: give your site's start-up kit with --kit")
-        return _open_signed(path, document, kit)
-    if kit is not None:
-        raise InputError(f"{path} is not signed, so a kit says nothing of it: leave --kit out")
-    try:
-        letter = Letter.read(document)
-    except InputError as error:
-        raise InputError(f"{path} cannot be used as question: {error}") from None
-
-    def write(given: Sequence[Given]) -> dict[str, Any]:
-        answers = [one.document for one in given]
-        return letters.answer_document(document, letter.campaign, answers=answers)
-
-    return Asked.by(letter), write
-
-
-def _open_signed(path: Path, document: dict[str, Any], kit: Path) -> tuple[Asked, Write]:
-    need_posix()
-    need_flare()
-    from privcal.transport.federation.shared import revocations
-    from privcal.transport.federation.shared.certificates import own_name
-    from privcal.transport.federation.shared.kit import ROOT
-    from privcal.transport.mail.signed import open_letter, sealed_answer
-
-    site = own_name(kit)
-    try:
-        opened = open_letter(document, kit / "startup" / ROOT, site)
-    except InputError as error:
-        raise InputError(f"{path} cannot be used as question: {error}") from None
-    if revocations.load(kit).refuses(opened[0].asker, opened[0].fingerprint):
-        raise Refused("revoked")
-    offer, *questions = [one.request.questions for one in opened]
-
-    def write(given: Sequence[Given]) -> dict[str, Any]:
-        [one] = given
-        return sealed_answer(document, opened, one, kit, site)
-
-    asked = tuple(question for one in questions for question in one)
-    return Asked(opened[0].asker, offer, asked, signed=True), write
 
 
 def _check(asked: Asked, sources: list[Source]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,6 +33,10 @@ from privcal.trusted.marks import (
 )
 from privcal.trusted.policy import Policy
 from privcal.trusted.reservations import Reservation
+
+ROSTER = "roster"
+"""The kind of entry that says by which roster the site of this ledger goes."""
+_ROSTER = re.compile("roster ([0-9]{1,10}) of federation ([0-9a-f]{32}): ([0-9a-f ]{59})")
 
 _PAGE = 500
 """Entries that are exported at a time: a ledger in use is never held up for long."""
@@ -315,6 +320,22 @@ class Ledger(Book):
             if what not in [row["what"] for row in book.of_kind(chain.DATA)[-1:]]:
                 book.append(chain.DATA, what)
 
+    def note_roster(self, federation: str, number: int, digest: str) -> None:
+        """Record by which roster the site of this ledger goes, so that an older one is noticed.
+
+        `number` and `digest` are those of a roster of this `federation`. The entry is under the ledger's
+        mark: it vanishes with a ledger that is refused.
+        """
+        with self._changing() as book:
+            book.append(ROSTER, f"roster {number} of federation {federation}: {digest}")
+
+    def noted_roster(self, federation: str) -> tuple[int, str] | None:
+        """The number and digest of the newest roster of a federation that was recorded here."""
+        with self._open() as book:
+            found = (_ROSTER.fullmatch(row["what"]) for row in book.of_kind(ROSTER))
+            noted = [(int(m[1]), m[3]) for m in found if m is not None and m[2] == federation]
+        return max(noted, default=None)
+
     def persons(self) -> list[tuple[int, set[bytes]]]:
         """Persons by the nano-ε each has spent, what was written off included."""
         with self._open() as book:
@@ -325,6 +346,12 @@ class Ledger(Book):
     def entries(self) -> list[Entry]:
         """Everything that happened, oldest first, each link of the chain verified."""
         return [Entry.of(row) for row in self._chain()]
+
+    @property
+    def height(self) -> int:
+        """How many entries it has."""
+        with self._open() as book:
+            return book.head.seq
 
     def export(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """Every entry after number `since`, as plain facts, each link of the chain verified.

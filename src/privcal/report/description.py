@@ -176,7 +176,7 @@ class Description:
         return [
             "The noise is added on the owner's own machine, before anything leaves it; the noise of "
             "all honest sources together hides each of them in the total.",
-            f"How well that hides any one person from whoever asks, the server and up to {colluding} of the "
+            f"How well that hides any one person from whoever asks, the carrier and up to {colluding} of the "
             f"other sources, all working together: {as_odds(self.epsilon)}. It rests on the sealing, and on "
             "all other sources: that each adds its noise, keeps its keys, and opens one total for each "
             "question and no other.",

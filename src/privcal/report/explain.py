@@ -117,7 +117,7 @@ def in_secure_sums(policy: Policy) -> list[str]:
     """What a policy with rules for secure sums promises for answers in them."""
     assert policy.secure is not None
     lines = [
-        "In secure sums this holds against whoever asks, the server and up to "
+        "In secure sums this holds against whoever asks, the carrier and up to "
         f"{plural(policy.secure.colluding, 'other hospital')} together. If more of them work together, "
         f"or the encryption is broken, epsilon {from_nano(policy.nano_total_alone):g} still holds."
     ]

@@ -183,7 +183,7 @@ def _trust(found: Estimates) -> list[str]:
 def cost(epsilon: float, unit: str, alone: float | None = None) -> Html:
     """What ε means to one person, in odds; `alone` is the ε of a secure sum if all others collude."""
     sealed = (
-        f"So much holds against whoever asked, the server and as many of the sources as the owners agreed "
+        f"So much holds against whoever asked, the carrier and as many of the sources as the owners agreed "
         f"on, working together. Should more of them do so, or the seals be broken, it is ε = {alone or 0:g} at "
         "most."
     )

@@ -14,6 +14,8 @@ from privcal.trusted.errors import InputError
 
 
 def need_cryptography() -> None:
-    """An InputError where the package is missing with which shares are sealed and signed."""
+    """An InputError where the package is missing with which letters and shares are sealed and signed."""
     if find_spec("cryptography") is None:
-        raise InputError("secure sums need one more package: pip install 'privcal[secure]'")
+        raise InputError(
+            "letters and secure sums need one more package: pip install 'privcal[secure]'"
+        )

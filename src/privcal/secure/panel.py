@@ -61,7 +61,7 @@ class Secure:
     Parameters
     ----------
     colluding
-        How many of the sites may work with the asker and the server: by default what the owners'
+        How many of the sites may work with the asker and the carrier: by default what the owners'
         policies say, or a fifth of the sites.
     needed
         How many sites must have answered before anything is opened (in each group, where there are

@@ -2,7 +2,7 @@
 
 The promise, to the owner of one site:
 
-> Against a calibrator, the server and at most `colluding` hospitals working together, chosen
+> Against a calibrator, the carrier and at most `colluding` hospitals working together, chosen
 > beforehand, everything that leaves your hospital in secure sums is ε-differentially private for the
 > ε your ledger shows. This rests on the secrecy of the sealed shares (HPKE, Ed25519), on each hospital
 > keeping its record of openings, and on every honest hospital in the sum using the noise that the
@@ -33,9 +33,21 @@ everybody's digest. h shares s of one scale add up to one discrete Laplace varia
 sensitivity (`privcal.secure.shares`); that is why the scale comes from the terms and not from each
 site. What G's other members add is independent of this site's rows: so that sum is ε-private. ∎
 
+*Why nothing of this needs a clock.* Letters may take days, and whatever carries them may lose, delay,
+reorder and repeat them, or show different ones to different sites. The proof has no rounds in it: it
+speaks of the one set U(j) that each honest site j opens over all time, chosen by an adversary who has seen
+everything before. Late, lost and repeated letters only choose U(j), or leave it empty; a CHECK tells
+what its dealers know, as often as it is asked; a date only ever refuses. What has to last for days is
+memory. A ledger that was put back to between SHARE and OPEN has forgotten an opening, and a second set
+would break the promise. A backup of a night always lies there. So an opening moves the mark, which is
+kept in another backup; the sealing key goes with the ledger, and in no backup; and a site that sees a
+file of its own that it does not know stops (`transport.site.outbox`). One that was put back unnoticed by
+all three counts as colluding. CHECK and OPEN go by the roster of the terms, SHARE by the present one: a
+dealer who was removed since was one of the t.
+
 *Why refusals tell nothing.* SHARE refuses by the request, the policy, the ledger and the roster, before
 rows are looked at; `unavailable` after that is as it is for any answer. CHECK and OPEN look at no rows.
-Whether a box opens is known to whoever made it: HPKE lets nobody make a valid one from another.
+Whether a box opens is known to the dealer who made it: HPKE lets nobody make a valid one from another.
 """
 
 from __future__ import annotations
@@ -162,7 +174,7 @@ class Participant:
         rules: SecureRules | None,
         beside: Sequence[Book] = (),
     ) -> None:
-        members = Members(dict(members.by_name))  # our own copy, and so our own digest
+        members = Members(dict(members.by_name), members.digest)  # our own copy
         held = [key for m in members.by_name.values() for key in (m.signing, m.sealing)]
         if len(set(held)) < len(held):
             raise InputError("two members of the roster have a key in common")
@@ -182,11 +194,13 @@ class Participant:
             return refused.code
         return None
 
-    def reserve(self, terms: Terms, questions: Sequence[Question], asker: str) -> None:
+    def reserve(
+        self, terms: Terms, questions: Sequence[Question], asker: str, lasts: float = 0.0
+    ) -> None:
         """The same as `offer`, but a refusal is raised, with its cause."""
         terms = self._own_copy(terms, asker)
         agree(self.source, terms, asker, self.rules)
-        self.source.reserve(questions, asker, alone=terms.alone, secure=self.rules)
+        self.source.reserve(questions, asker, terms.alone, self.rules, lasts)
 
     def share(self, terms: Terms, asker: str) -> Dealt:
         """Charge the question, and deal this site's noisy answer in boxes that nobody opens alone.

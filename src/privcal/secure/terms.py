@@ -8,8 +8,8 @@ nothing that one sealed could be opened by the other. Whom it is asked of are me
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -41,14 +41,19 @@ class Member:
 
 @dataclass(frozen=True)
 class Members:
-    """Everybody on a roster, by name; its digest is what owners compare."""
+    """The sites of a roster, by name, and the roster's digest, which owners compare.
+
+    Where there is no roster, as among sources in one process, it is the digest of names and keys.
+    """
 
     by_name: Mapping[str, Member]
-    digest: str = field(init=False)
+    digest: str = ""
 
     def __post_init__(self) -> None:
-        keys = ([name, m.signing, m.sealing] for name, m in sorted(self.by_name.items()))
-        object.__setattr__(self, "digest", roster_digest(keys))
+        if not self.digest:
+            keys = [[name, m.signing, m.sealing] for name, m in sorted(self.by_name.items())]
+            digest = digest_groups(canonical.write([_ROSTER, keys]))
+            object.__setattr__(self, "digest", digest)
 
     def grouped(self, groups: int) -> dict[str, int]:
         """The group of every member, of `groups` that differ by one member at most.
@@ -64,9 +69,8 @@ class Members:
         return {name: place % groups for place, name in enumerate(ordered)}
 
 
-def roster_digest(keys: Iterable[list[str]]) -> str:
-    """A digest of names and keys (name, signing, sealing; sorted), to be read to each other."""
-    text = canonical.write([_ROSTER, list(keys)])
+def digest_groups(text: str) -> str:
+    """A digest of a text, in twelve groups that owners read to each other."""
     digest = hashlib.sha256(text.encode("ascii")).hexdigest()
     starts = range(0, _GROUPS * _GROUP, _GROUP)
     return " ".join(digest[k : k + _GROUP] for k in starts)
@@ -132,7 +136,7 @@ class Terms:
     sites
         Who is asked, sorted. The place in it, from 1, is the point at which a site's share is taken.
     colluding
-        t: how many of them may work with the asker and the server.
+        t: how many of them may work with the asker and the carrier.
     needed
         m: how many must have answered before anything is opened.
     alone

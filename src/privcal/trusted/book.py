@@ -294,6 +294,7 @@ class Book:
         policy: Policy,
         alone: int | None = None,
         offered: Sequence[Question] | None = None,
+        lasts: float = 0.0,
     ) -> str | None:
         """Keep what these questions of `asker` cost, or say why they could not all be paid.
 
@@ -301,8 +302,9 @@ class Book:
         same questions as they came, perhaps without the model's name: their digest is what people compare.
 
         Nothing is charged. What was answered before costs nothing again, and what the campaign
-        had reserved makes way. Until `release`, or `RESERVED_FOR` after the campaign's last charge,
-        no other campaign is charged what this one needs; to offer again makes it no longer.
+        had reserved makes way. Until `release`, or `lasts` seconds (two and a half minutes at least, a
+        week at most) after the campaign's last charge, no other campaign is charged what this one
+        needs; to offer again makes it no longer.
         """
         places = {(question.round, question.index) for question in questions}
         names = {(question.campaign, question.model) for question in questions}
@@ -334,7 +336,8 @@ class Book:
             old = reservations.too_many(list(held.values()), asker)
             others = [reservation for reservation in held.values() if reservation not in old]
             charged = (book.spent - book.written_off).nano
-            mine = own or Reservation(asker, campaign, 0, 0, 0, charged, now)
+            lasts = min(max(lasts, reservations.RESERVED_FOR), reservations.LONGEST)
+            mine = own or Reservation(asker, campaign, 0, 0, 0, charged, now, lasts)
             mine = replace(mine, **vars(Cost()), requests=0)  # it makes way for the new one
             bill = charging.Bill(book, policy, asker, cost, len(new), others, mine)
             if refused := bill.refusal():

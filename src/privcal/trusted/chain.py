@@ -84,7 +84,8 @@ CREATE TABLE reservation (
     since INTEGER NOT NULL, seen REAL NOT NULL, PRIMARY KEY (asker, campaign)
 );
 """
-"""Tables of older ledgers: without `Facts.ids`, and one that nothing reads any more."""
+OLD_TABLES += reservations.TABLE.replace("held", "reserved").replace(", lasts REAL NOT NULL", "")
+"""Tables of older ledgers: without `Facts.ids`, and two that nothing reads any more."""
 
 CLOCK_SLACK = 60
 """Seconds by which the newest entry may be dated after now before that is put on record."""
@@ -134,7 +135,7 @@ def make_tables(db: sqlite3.Connection) -> None:
     tables = (
         ENTRY_TABLES,
         accounts.ACCOUNT_TABLES,
-        reservations.RESERVATION_TABLE,
+        reservations.TABLE,
         approvals.WAITING_TABLE,
     )
     for statement in "".join(tables).split(";"):

@@ -21,7 +21,7 @@ class Cost:
     """What something costs, or all of it together, in nano-ε.
 
     nano
-        Against whoever asks, the server, and as many hospitals as a secure sum withstands.
+        Against whoever asks, the carrier, and as many hospitals as a secure sum withstands.
     alone
         Against everybody else together. An answer outside of secure sums costs the same twice.
 

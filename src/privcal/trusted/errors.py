@@ -32,14 +32,14 @@ REFUSALS = {
     "under_minimum": "the policy wants more epsilon for one request: answers for less are all noise",
     "over_budget": "not enough of the budget is left",
     "reserved": "campaigns that are running have reserved what is left; a reservation ends two and a "
-    "half minutes after its campaign's last question",
+    "half minutes after its campaign's last question, or with its letter, after a week at the latest",
     "too_often": "the policy allows fewer requests within an hour; ask again later",
     "awaiting_approval": "the owner has not approved what this campaign asks (privcal ledger approve)",
     "id_conflict": "this campaign asked something else here before, or for another epsilon; a new one "
     "needs another name",
     "terms": "the policy does not allow a secure sum on these terms: it wants more honest hospitals, or less "
     "seen by all others together",
-    "roster": "the secure sum goes by another roster than the owner accepted (privcal site roster accept), or "
+    "roster": "the secure sum goes by another roster than the owner accepted (privcal roster accept), or "
     "the site needs new keys (privcal site health tells its owner)",
     "not_secure": "the policy lets nothing leave but in secure sums",
     "opened": "another set of hospitals was opened for this question before; there is one for each",

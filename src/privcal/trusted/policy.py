@@ -53,7 +53,7 @@ class SecureRules:
     Parameters
     ----------
     colluding
-        How many hospitals of the roster may work with the asker and the server. A number, not a
+        How many hospitals of the roster may work with the asker and the carrier. A number, not a
         share of those asked: whoever asks chooses whom to ask, and would ask their friends. All
         hospitals whose keys one party holds count.
     roster

@@ -10,9 +10,10 @@ an older copy) costs nobody more than a refusal that should have come earlier. T
 not entries of the chain: they come and go free of charge, and a chain of them would let anybody
 fill the disk.
 
-They end by the wall clock, because a process that was killed gives nothing back. A clock set back
-by less than `RESERVED_FOR` makes one last so much longer; set back by more, or forward, it ends it
-early. Neither touches what may be spent.
+They end by the wall clock, because a process that was killed gives nothing back: two and a half
+minutes after a campaign's last charge, or as long after it as the asker's letters hold, at most a
+week. A clock set back by less than that makes one last so much longer; set back by more, or forward,
+it ends it early. Neither touches what may be spent.
 
 Where each person has a budget of their own
 -------------------------------------------
@@ -34,9 +35,10 @@ from dataclasses import dataclass
 
 from privcal.trusted.epsilon import Cost
 
-RESERVED_FOR = 150.0
-"""Seconds after a campaign's last charge, or after it was made: longer than the two minutes that a
-slow site has for a reply, and not long for whoever waits for one that died.
+RESERVED_FOR, LONGEST = 150.0, 7 * 24 * 3600.0
+"""Seconds after a campaign's last charge, or after it was made: where nothing is said, longer than the
+two minutes that a slow source has for a reply, and not long for the next asker where one died; and
+the most that letters may ask for, whose rounds take days.
 
 Not after an offer that repeats it: whoever offers again and again, and asks nothing, would hold a
 source for ever."""
@@ -46,14 +48,14 @@ RESERVATIONS_OF_ONE = 4
 locked out by runs of their own that died. It does not keep an asker from holding what is left by
 offering four quarters of it in turn; `epsilon_by_asker` does."""
 
-RESERVATION_TABLE = """
-CREATE TABLE IF NOT EXISTS reserved (
+TABLE = """
+CREATE TABLE IF NOT EXISTS held (
     asker TEXT NOT NULL, campaign TEXT NOT NULL, nano INTEGER NOT NULL, alone INTEGER NOT NULL,
-    requests INTEGER NOT NULL, since INTEGER NOT NULL, seen REAL NOT NULL,
+    requests INTEGER NOT NULL, since INTEGER NOT NULL, seen REAL NOT NULL, lasts REAL NOT NULL,
     PRIMARY KEY (asker, campaign)
 );
 """
-# Older ledgers have a table `reservation`, without `alone`. What stood in it has long ended.
+# Older ledgers have tables `reservation` and `reserved`. What stood in them has long ended.
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Reservation:
 
     `alone` is what it costs against everybody else together: as much, or in secure sums more.
     `since` is what had been charged, over all questions, when it was made; `seen` is when the
-    campaign was last charged, or when this was made.
+    campaign was last charged, or when this was made, and `lasts` how many seconds it holds after that.
     """
 
     asker: str
@@ -72,6 +74,7 @@ class Reservation:
     requests: int
     since: int
     seen: float
+    lasts: float = RESERVED_FOR
 
     @property
     def cost(self) -> Cost:
@@ -81,22 +84,19 @@ class Reservation:
     @property
     def sound(self) -> bool:
         """Whether its numbers and names are such as are written here."""
-        whole = (self.nano, self.alone, self.requests, self.since)
-        numbers = all(isinstance(n, int) and n >= 0 for n in whole)
-        names = f"{self.asker}{self.campaign}"
-        return numbers and isinstance(self.seen, float) and names.isprintable()
+        numbers = (self.nano, self.alone, self.requests, self.since)
+        whole = all(isinstance(n, int) and n >= 0 for n in numbers)
+        times = all(isinstance(n, float) for n in (self.seen, self.lasts)) and self.lasts <= LONGEST
+        return whole and times and f"{self.asker}{self.campaign}".isprintable()
 
 
 def live(db: sqlite3.Connection, now: float) -> dict[tuple[str, str], Reservation]:
     """The reservations that hold, by asker and campaign; a damaged one holds nothing."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'reserved'").fetchone():
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'held'").fetchone():
         return {}
-    rows = (Reservation(*row) for row in db.execute("SELECT * FROM reserved"))
-    return {
-        (row.asker, row.campaign): row
-        for row in rows
-        if row.sound and abs(now - row.seen) < RESERVED_FOR
-    }
+    rows = (Reservation(*row) for row in db.execute("SELECT * FROM held"))
+    held = [row for row in rows if row.sound and abs(now - row.seen) < row.lasts]
+    return {(row.asker, row.campaign): row for row in held}
 
 
 def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
@@ -107,16 +107,16 @@ def too_many(live: list[Reservation], asker: str) -> list[Reservation]:
 
 def keep(db: sqlite3.Connection, reservation: Reservation, now: float) -> None:
     """Write a reservation as it now is; those that have ended are removed."""
-    db.execute(RESERVATION_TABLE)
-    db.execute("DELETE FROM reserved WHERE ABS(seen - ?) >= ?", (now, RESERVED_FOR))
+    db.execute(TABLE)
+    db.execute("DELETE FROM held WHERE ABS(seen - ?) >= lasts", (now,))
     if reservation.nano == 0:  # all that was to be asked is asked
         drop(db, reservation.asker, reservation.campaign)
     else:
         row = tuple(vars(reservation).values())
-        db.execute("INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def drop(db: sqlite3.Connection, asker: str, campaign: str) -> None:
     """Remove the reservation of a campaign, if it has one."""
-    db.execute(RESERVATION_TABLE)
-    db.execute("DELETE FROM reserved WHERE asker = ? AND campaign = ?", (asker, campaign))
+    db.execute(TABLE)
+    db.execute("DELETE FROM held WHERE asker = ? AND campaign = ?", (asker, campaign))

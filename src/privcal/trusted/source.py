@@ -265,15 +265,17 @@ class Source:
         asker: str = "local",
         alone: int | None = None,
         secure: SecureRules | None = None,
+        lasts: float = 0.0,
     ) -> None:
         """Like `offer` for the same `questions`, `asker`, `alone` and `secure`, but a refusal is raised.
 
-        Its cause is for the owner alone.
+        Its cause is for the owner alone. What is kept holds for `lasts` seconds, where that is longer
+        than usual, and a week at most.
         """
         questions = _own_copies(questions, asker)
         rules = self._rules() if alone is None else self.secured(secure)
         asked = self.allowed(questions, asker, rules, alone is not None)
-        if code := self.ledger.reserve(asked, asker, rules.policy, alone, questions):
+        if code := self.ledger.reserve(asked, asker, rules.policy, alone, questions, lasts):
             raise Refused(code)
 
     def release(self, campaign: str, asker: str = "local") -> None:

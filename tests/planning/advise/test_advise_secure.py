@@ -117,5 +117,5 @@ def test_the_command_says_it(run: Any) -> None:
     stdout, _ = run.ok(*given, "--aggregation", "secure")
     assert "20 sources of 20 rows in secure sums" in stdout
     stdout = " ".join(stdout.split())
-    assert "against whoever asks, the server and up to 4 sources together" in stdout
+    assert "against whoever asks, the carrier and up to 4 sources together" in stdout
     assert run.json(*given, "--aggregation", "secure")["secure"]["needed"] == 18

@@ -540,7 +540,6 @@ def test_sentences_for_what_cannot_work(lab: Lab, owners: list[Owner], tmp_path:
         (("campaign", "new", "--out", "question.json"), "asked already"),
         (("campaign", "new", "--method", "uncalibrated", "--out", "u.json"), "asks nothing"),
         (("campaign", "new", "--method", "acc-t", "--out", "u.json"), "say with --sources"),
-        (("campaign", "new", "--site", "a", "--out", "u.json"), "give --kit"),
         (("calibrate", "--answers", "--out", "m.json"), "there are no answers"),
         (
             ("calibrate", "--answers", "answers", "--method", "acc-t", "--out", "m"),

@@ -17,21 +17,17 @@ from privcal.trusted.source import Source
 
 @dataclass(frozen=True)
 class Asked:
-    """What a letter asks of a source, and who does.
-
-    `asker` is the name as the ledger records it; `signed` says whether it was proved.
-    """
+    """What a letter asks of a source, and who does: `asker` is the name as the ledger records it."""
 
     asker: str
     plan: tuple[Question, ...]
     questions: tuple[Question, ...]
-    signed: bool
     ledgers: tuple[str, ...] | None = None
 
     @classmethod
     def by(cls, letter: Letter) -> Asked:
-        """What a letter asks that nobody signed."""
-        return cls(letter.known_as, letter.plan, letter.questions, False, letter.ledgers)
+        """What a letter asks."""
+        return cls(letter.known_as, letter.plan, letter.questions, letter.ledgers)
 
     @property
     def campaign(self) -> str:
@@ -96,7 +92,8 @@ def preview(asked: Asked, source: Source, names: Sequence[str] | None = None) ->
     lines = [
         f"{asked.asker} asks {source.name}, in campaign {asked.campaign}, about {about}:",
         *(_line(question, names) for question in asked.questions),
-        _whose(asked),
+        "It is not signed: that it comes from them is only its own word, and whoever carries the answer "
+        "can read it. Answer only if you know where it comes from.",
         f"Digest (the asker and the approval page show the same one): {approvals.digest(asked.asker, asked.plan)}",
         f"What leaves: {plural(numbers, 'number')} with noise that is drawn on this machine, the "
         f"name {source.name}, a random id of its ledger, and how many rows of a person count "
@@ -114,15 +111,6 @@ def _line(question: Question, names: Sequence[str] | None) -> str:
     return (
         f"  - {asks(question.query, names)}: {plural(question.query.length, 'number')}, for epsilon "
         f"{question.epsilon:g}"
-    )
-
-
-def _whose(asked: Asked) -> str:
-    if asked.signed:
-        return f"It is signed by {asked.asker}, and the answer is sealed for them alone."
-    return (
-        "It is not signed: that it comes from them is only its own word, and the answer can be read "
-        "by whoever carries it. Answer only if you know where it comes from."
     )
 
 

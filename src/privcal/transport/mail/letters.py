@@ -33,6 +33,11 @@ MAX_QUESTIONS = 128
 MAX_ANSWERS = 10_000
 """Sources that one answer file may speak for."""
 
+SIGNED = (
+    "this privcal has signed letters in mailboxes alone (privcal federation calibrate); begin the "
+    "campaign anew"
+)
+"""Said of signed letters and their records, which earlier versions had as files."""
 _LEDGER = re.compile("[0-9a-f]{32}")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -94,6 +99,8 @@ class Letter:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Letter:
         """A letter from its document, every part checked; InputError says what is wrong."""
+        if "messages" in document:
+            raise InputError(f"it is signed: {SIGNED}")
         parts = {"format", "version", "asker", "plan", "questions", "ledgers"}
         if set(document) != parts:
             raise InputError("it has other parts than a question")

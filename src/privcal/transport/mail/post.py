@@ -5,8 +5,8 @@ is what came back so far. Where the loop wants to know what nobody has answered 
 these questions are the next letter. So it starts from the beginning every time, and gets as far as
 the answers go: those of earlier runs are in the campaign's record, those of this one in files.
 
-The record is a folder beside the first question: the plan, every answer, every letter as it was
-sent, and with sealed answers the key of each letter, which is the calibrator's alone.
+The record is a folder beside the first question: the plan, every answer, and every letter as it was
+sent. Anybody could have written a letter: the owner who answers knows whom it came from.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from privcal.calibration import methods
 from privcal.calibration.campaign import PLAN, Campaign, Recorded, campaign_folder
 from privcal.calibration.loop import Result, calibrate
 from privcal.calibration.methods.base import Ask, Batch, Method, Rounds
-from privcal.data.files import read_json, replacing, write_document
+from privcal.data.files import read_json, write_document
 from privcal.data.panels import Unusable
 from privcal.data.plausible import MAX_SITE_ROWS, beyond
 from privcal.data.sources import read_public
 from privcal.transport.mail import letters
-from privcal.transport.mail.letters import ANSWER_FORMAT, QUESTION_FORMAT, Given, Letter
+from privcal.transport.mail.letters import ANSWER_FORMAT, QUESTION_FORMAT, SIGNED, Given, Letter
 from privcal.trusted.errors import CalibrationError, InputError
 from privcal.trusted.question import UNSIGNED, Question
 from privcal.trusted.source import Answer
@@ -53,79 +52,6 @@ class Waiting(Exception):
     def rounds(self) -> int:
         """How many there are in all."""
         return 1 + max(question.round for question in self.plan)
-
-
-class Post(Protocol):
-    """How letters are written and answers read: as they are, or signed and sealed."""
-
-    @property
-    def asker(self) -> str:
-        """The asker's name, as ledgers record it."""
-        ...
-
-    @property
-    def proves(self) -> bool:
-        """Whether an answer proves whose it is, so that others can be left aside."""
-        ...
-
-    def write(
-        self, plan: Sequence[Question], questions: Sequence[Question], to: Mapping[str, str] | None
-    ) -> tuple[dict[str, Any], str | None]:
-        """The document of a letter, and the secret key for its answers, where there is one.
-
-        `to` are those who answered before, with their ledgers; None for a first letter.
-        """
-        ...
-
-    def read(
-        self, letter: Mapping[str, Any], secret: str | None, answer: Mapping[str, Any]
-    ) -> list[tuple[str, Given | Exception]]:
-        """Who answered in this file, and what; InputError where it cannot be believed."""
-        ...
-
-    def questions(self, letter: Mapping[str, Any]) -> list[Question]:
-        """Those that a letter asks."""
-        ...
-
-    def missing(self, letter: Mapping[str, Any], answered: Sequence[str]) -> list[str]:
-        """Those whom the letter names and who have not answered."""
-        ...
-
-
-@dataclass(frozen=True)
-class Unsigned:
-    """Letters that anybody could have written: the owner who answers knows whom they came from."""
-
-    name: str
-
-    @property
-    def proves(self) -> bool:
-        return False
-
-    @property
-    def asker(self) -> str:
-        return self.name + UNSIGNED
-
-    def write(
-        self, plan: Sequence[Question], questions: Sequence[Question], to: Mapping[str, str] | None
-    ) -> tuple[dict[str, Any], str | None]:
-        ledgers = None if to is None else tuple(sorted(to.values()))
-        return Letter(self.name, tuple(plan), tuple(questions), ledgers).document, None
-
-    def read(
-        self, letter: Mapping[str, Any], secret: str | None, answer: Mapping[str, Any]
-    ) -> list[tuple[str, Given | Exception]]:
-        questions = self.questions(letter)
-        given = letters.read_given(answer)
-        for one in given:
-            one.check_answers(questions)
-        return [(one.name, one) for one in given]
-
-    def questions(self, letter: Mapping[str, Any]) -> list[Question]:
-        return list(Letter.read(letter).questions)
-
-    def missing(self, letter: Mapping[str, Any], answered: Sequence[str]) -> list[str]:
-        return []
 
 
 class Mailed:
@@ -169,10 +95,13 @@ class Mailed:
 class MailCampaign:
     """A campaign by mail with its record on disk."""
 
-    def __init__(self, record: Campaign, post: Post) -> None:
-        self._record, self._post = record, post
+    def __init__(self, record: Campaign) -> None:
+        self._record = record
         plan = record.plan
+        if plan.get("kit") is not None:
+            raise InputError(f"{record.folder} is the record of signed letters: {SIGNED}")
         try:
+            self.asker = str(plan["asker"])
             self.name: str = plan["campaign"]
             self.question = Path(plan["question"])
             self.public = None if plan["public"] is None else Path(plan["public"])
@@ -187,9 +116,7 @@ class MailCampaign:
             ) from None
 
     @classmethod
-    def begin(
-        cls, question: Path, plan: dict[str, Any], post: Post
-    ) -> tuple[MailCampaign, Waiting]:
+    def begin(cls, question: Path, plan: dict[str, Any]) -> tuple[MailCampaign, Waiting]:
         """A new campaign, whose first letter is written to `question`."""
         folder = campaign_folder(question)
         if _letter_path(folder, 0).exists():
@@ -198,9 +125,8 @@ class MailCampaign:
             )
         name = plan["campaign"] or secrets.token_hex(8)
         facts = {**plan, "campaign": name, "question": str(question.resolve())}
-        made = cls(Campaign.start(folder, facts), post)
-        folder.chmod(0o700)  # what is sealed on its way lies there open
-        mailed = Mailed(post.asker, [ANYBODY], {}, made._known)
+        made = cls(Campaign.start(folder, facts))
+        mailed = Mailed(made.asker, [ANYBODY], {}, made._known)
         try:
             made._run(mailed, mailed, min_sources=1, needed=1)
             raise InputError(f"{plan['method']} asks nothing, so there is nothing to mail")
@@ -217,14 +143,13 @@ class MailCampaign:
         *,
         min_sources: int | None = None,
         max_rows: int = MAX_SITE_ROWS,
-        warn: Callable[[str], None] = lambda text: None,
     ) -> tuple[Result, list[str]]:
         """The result, from these answers and those on record, and the names of all that answered.
 
         `Waiting` where another round must be asked first. It is asked of those alone who answered
         all before, so it waits until as many did as were expected, or as `min_sources` says.
         """
-        answers = self._read(files, max_rows, warn)
+        answers = self._read(files, max_rows)
         names = [*self._record.sites]
         names += sorted({name for name, _ in answers} - set(names))
         least = 1 if min_sources is None else min_sources
@@ -234,10 +159,9 @@ class MailCampaign:
                 "for the others",
                 (),
             )
-        mailed = Mailed(self._post.asker, names, answers, self._known)
+        mailed = Mailed(self.asker, names, answers, self._known)
         recorded = Recorded(mailed, self._record)
         needed = self._needed if min_sources is None else min_sources
-        self._tell_missing(mailed, warn)
         return self._run(recorded, mailed, least, needed), list(recorded.names)
 
     def _run(
@@ -284,13 +208,6 @@ class MailCampaign:
                 (),
             )
 
-    def _tell_missing(self, mailed: Mailed, warn: Callable[[str], None]) -> None:
-        newest = self._letters()[-1]
-        asked = self._questions(newest)
-        answered = [n for n in mailed.names if all(self._has(mailed, n, q) for q in asked)]
-        if missing := self._post.missing(newest, answered):
-            warn(f"no answer yet from {', '.join(missing)}")
-
     def _has(self, mailed: Mailed, name: str, question: Question) -> bool:
         return mailed.answered(name, question) or self._record.kept(name, question) is not None
 
@@ -312,11 +229,10 @@ class MailCampaign:
                     "changed since it began?"
                 )
         else:
-            to = {name: self._ledger(name) for name in waiting.names} if round else None
-            document, secret = self._post.write(waiting.plan, waiting.questions, to)
-            if secret is not None:
-                with replacing(_key_path(folder, round), private=True) as part:
-                    part.write_text(secret, "ascii")
+            to = [self._ledger(name) for name in waiting.names] if round else None
+            ledgers = None if to is None else tuple(sorted(to))
+            asker = self.asker.removesuffix(UNSIGNED)
+            document = Letter(asker, waiting.plan, waiting.questions, ledgers).document
             write_document(_letter_path(folder, round), document)
         first = self.question
         path = first if round == 0 else first.with_stem(f"{first.stem}-{round + 1}")
@@ -335,33 +251,25 @@ class MailCampaign:
         return [letters.read_file(path, QUESTION_FORMAT) for path in takewhile(Path.exists, paths)]
 
     def _questions(self, document: Mapping[str, Any]) -> list[Question]:
-        return self._post.questions(document)
+        return list(Letter.read(document).questions)
 
     # --- answers ------------------------------------------------------------------------------
 
     def _read(
-        self, files: Sequence[Path], max_rows: int, warn: Callable[[str], None]
+        self, files: Sequence[Path], max_rows: int
     ) -> dict[tuple[str, str], Answer | Exception]:
         """The answers in files, by the name of who answered and the question."""
         sent = self._letters()
         rounds = {letters.digest(document): round for round, document in enumerate(sent)}
-        given: dict[tuple[str, int], tuple[Path, Given | Exception]] = {}
+        given: dict[tuple[str, int], tuple[Path, Given]] = {}
         for file in files:
-            try:
-                round, answers = self._open(file, sent, rounds)
-            except InputError as error:
-                if not self._post.proves:
-                    raise
-                warn(f"not used: {error}")  # anybody could have put it there
-                continue
-            for name, one in answers:
-                before, known = given.get((name, round), (file, one))
-                if isinstance(known, Given) and isinstance(one, Given) and known != one:
+            round, answers = self._open(file, sent, rounds)
+            for one in answers:
+                before, known = given.setdefault((one.name, round), (file, one))
+                if known != one:
                     raise InputError(
-                        f"{before} and {file} have different answers of {name} to one question"
+                        f"{before} and {file} have different answers of {one.name} to one question"
                     )
-                if isinstance(one, Given) or (name, round) not in given:
-                    given[name, round] = (file, one)  # a refusal makes way
         _check_ledgers(given)
         return {
             (name, question.text()): self._answer(one, index, question, max_rows)
@@ -371,8 +279,8 @@ class MailCampaign:
 
     def _open(
         self, file: Path, sent: Sequence[Mapping[str, Any]], rounds: Mapping[str, int]
-    ) -> tuple[int, list[tuple[str, Given | Exception]]]:
-        """The round that a file answers, and who answers what in it."""
+    ) -> tuple[int, list[Given]]:
+        """The round that a file answers, and what is answered in it."""
         answer = letters.read_file(file, ANSWER_FORMAT)
         round = rounds.get(str(answer.get("question")), -1)
         if round < 0:
@@ -380,19 +288,19 @@ class MailCampaign:
                 f"{file} does not answer a question of campaign {self.name}: it is about another "
                 "campaign, or its question was changed on the way"
             )
-        key = _key_path(self._record.folder, round)
-        secret = key.read_text("ascii") if key.exists() else None
+        questions = self._questions(sent[round])
         try:
-            return round, self._post.read(sent[round], secret, answer)
+            given = letters.read_given(answer)
+            for one in given:
+                one.check_answers(questions)
         except InputError as error:
             raise InputError(f"{file} cannot be used: {error}") from None
+        return round, given
 
     def _answer(
-        self, given: Given | Exception, index: int, question: Question, max_rows: int
+        self, given: Given, index: int, question: Question, max_rows: int
     ) -> Answer | Exception:
         """An answer is never trusted: whatever is odd about it, it is not used, with a reason."""
-        if isinstance(given, Exception):
-            return given
         if given.rows_per_person != self._known["rows_per_person"]:
             return Unusable(f"counts {given.rows_per_person} rows of a person")
         values = given.values[index]
@@ -401,17 +309,16 @@ class MailCampaign:
         return Answer(tuple(values), question, given.ledger)
 
 
-def _check_ledgers(given: Mapping[tuple[str, int], tuple[Path, Given | Exception]]) -> None:
+def _check_ledgers(given: Mapping[tuple[str, int], tuple[Path, Given]]) -> None:
     """One ledger is one source: two answers about the same people would count them twice."""
     names: dict[str, tuple[str, Path]] = {}
     for (name, _), (file, one) in given.items():
-        if isinstance(one, Given):
-            other, where = names.setdefault(one.ledger, (name, file))
-            if other != name:
-                raise InputError(
-                    f"{where} and {file} come from one ledger, as {other} and {name}: the same people "
-                    "would count twice; use one of them"
-                )
+        other, where = names.setdefault(one.ledger, (name, file))
+        if other != name:
+            raise InputError(
+                f"{where} and {file} come from one ledger, as {other} and {name}: the same people "
+                "would count twice; use one of them"
+            )
 
 
 def _overheard(method: Method, hear: Callable[[int, Sequence[Ask]], None]) -> Method:
@@ -435,10 +342,6 @@ def _overheard(method: Method, hear: Callable[[int, Sequence[Ask]], None]) -> Me
 
 def _letter_path(folder: Path, round: int) -> Path:
     return folder / f"question-{round + 1}.json"
-
-
-def _key_path(folder: Path, round: int) -> Path:
-    return folder / f"question-{round + 1}.key"
 
 
 def find_record(answers: Sequence[Path], folder: Path) -> Path:

@@ -1,0 +1,1 @@
+"""A site: one data holder that answers letters. `service` has the letters, `worker` the data."""
