@@ -85,7 +85,8 @@ def running(fed: Federation, noted: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The site's command, with a mailbox in a folder and a socket."""
     command = [sys.executable, "-m", "privcal", "site", "run", fed.at(NAME)]
     command += ["--folder", fed.mailbox, "--socket", fed.folder / "s", "--every", "0.1"]
-    env = {**os.environ, "PYTHONPATH": str(noted.parent / "hook")}
+    paths = [str(noted.parent / "hook"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     process = subprocess.Popen(list(map(str, command)), env=env)
     try:
         until(lambda: (fed.folder / "s").exists())
