@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from privcal.cli.console import note, plural, progress_bar, say, show, table
+from privcal.cli.console import note, progress_bar, say, show, table
 from privcal.cli.ledger_approvals import approve_campaign
 from privcal.cli.ledger_show import warn_of_its_mark
 from privcal.cli.options import Json, PerRow, Person, PolicyFile, SiteFolder, Whose, Yes
@@ -298,7 +298,7 @@ def run(
     except running.Stopped as stopped:
         note(f"error: {stopped}")
         raise typer.Exit(1) from None
-    say(log_json, f"{plural(replied, 'reply', 'replies')} left")
+    say(log_json, f"replies that left: {replied:,}")
 
 
 def metrics(folder: SiteFolder) -> None:
